@@ -118,7 +118,8 @@ impl<T: Clone> Board<T> {
             with.add(item.weight);
             let what = item.what.as_ref().expect("open bundles are there");
             // What was lost goes alone: it must not take others with it.
-            let is_apart = item.owners_lost > 0 || items.first().is_some_and(|first: &usize| self.items[*first].owners_lost > 0);
+            let is_apart =
+                item.owners_lost > 0 || items.first().is_some_and(|first: &usize| self.items[*first].owners_lost > 0);
             let is_enough = items.len() >= PAGE_MAX || with.cost() > cost_max || is_apart;
             if !fits(what) && !items.is_empty() || !items.is_empty() && is_enough {
                 break;

@@ -106,12 +106,19 @@ impl Hosts {
     }
 
     fn begin(&self, request: &Request, events: Option<&Events>) {
-        let names = |endpoints: &[Endpoint]| endpoints.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(", ");
+        let names =
+            |endpoints: &[Endpoint]| endpoints.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(", ");
         if let Some(events) = events {
             let sources: Vec<_> = request.spec.sources.iter().map(ToString::to_string).collect();
             let destination = request.spec.destination.to_string();
             let command = request.command;
-            events.start(&Start { command, direction: "remote", job: self.job, sources: &sources, destination: &destination });
+            events.start(&Start {
+                command,
+                direction: "remote",
+                job: self.job,
+                sources: &sources,
+                destination: &destination,
+            });
         } else if request.progress != Mode::None {
             output::note(&format!("{} send to {}", names(&self.senders), names(&self.receivers)));
         }
@@ -123,7 +130,12 @@ fn all(book: &EndpointBook, location: &Location, names: &[String]) -> Result<Vec
     let mut found = vec![match location {
         Location::Named { name, .. } => book.get(name)?,
         Location::Address { address, .. } => book.find_by_address(address)?,
-        _ => return Err(usage(format!("{location} is at no endpoint"), "several hosts copy between endpoints: NAME:PATH")),
+        _ => {
+            return Err(usage(
+                format!("{location} is at no endpoint"),
+                "several hosts copy between endpoints: NAME:PATH",
+            ));
+        }
     }];
     for name in names {
         let endpoint = book.get(name)?;
@@ -168,7 +180,10 @@ fn summed_up(request: &Request, done: Done, started: Instant) -> Finished {
         lines(&finished.ended).iter().for_each(|line| output::note(line));
     }
     if done.counts.aside > 0 && request.progress != Mode::None {
-        let text = format!("{} parts were lost by three hosts each, and then copied by one that went over everything", done.counts.aside);
+        let text = format!(
+            "{} parts were lost by three hosts each, and then copied by one that went over everything",
+            done.counts.aside
+        );
         output::note(&text);
     }
     finished

@@ -74,7 +74,12 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 fn host<'a>(done: &'a Value, name: &str) -> &'a Value {
-    done["hosts"].as_array().unwrap().iter().find(|host| host["name"] == name).unwrap_or_else(|| panic!("{name}: {done}"))
+    done["hosts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|host| host["name"] == name)
+        .unwrap_or_else(|| panic!("{name}: {done}"))
 }
 
 #[test]
@@ -96,7 +101,7 @@ fn hosts_share_a_tree_and_its_sums_are_the_commands() {
     assert_eq!((&done["files"]["ok"], &done["files"]["skipped"]), (&0.into(), &1505.into()), "{done}");
     // For a person; and a directory goes below the destination under its own name.
     let ran = site.bed.run(&["cp", "--hosts", "a2", "a1:x", "b1:z/"]).succeeded();
-    assert!(ran.stderr.contains("a2: ") && ran.stderr.contains("copied 150"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("a2: ") && ran.stderr.contains("copied 1,505 files"), "{}", ran.stderr);
     assert_eq!(contents(&site.bed.path("from/x")), contents(&site.bed.path("to/z/x")));
 }
 

@@ -38,7 +38,11 @@ impl World {
         assert!(self.done.iter().all(|times| *times <= 1), "committed twice: {:?}", self.done);
         let held: Vec<_> = self.hands.iter().flatten().filter(|page| self.board.holds(page.epoch)).collect();
         let bundles: BTreeSet<_> = held.iter().flat_map(|page| &page.bundles).collect();
-        assert_eq!(bundles.len(), held.iter().map(|page| page.bundles.len()).sum::<usize>(), "two hosts have one bundle");
+        assert_eq!(
+            bundles.len(),
+            held.iter().map(|page| page.bundles.len()).sum::<usize>(),
+            "two hosts have one bundle"
+        );
     }
 
     fn commit(&mut self, host: usize, is_heard: bool) {
@@ -99,8 +103,7 @@ impl World {
 #[test]
 fn no_schedule_of_three_hosts_commits_a_bundle_twice_or_never() {
     // Their weights make pages of one and of two.
-    let world =
-        World { board: board(&[1, 1, 4]), hands: [None, None, None], done: [0; 3], losses: 2, answers_lost: 1 };
+    let world = World { board: board(&[1, 1, 4]), hands: [None, None, None], done: [0; 3], losses: 2, answers_lost: 1 };
     let (mut open, mut ends) = (vec![world], 0u64);
     while let Some(world) = open.pop() {
         let next = world.next();
@@ -144,9 +147,8 @@ fn epochs_that_nobody_was_given_are_unknown() {
 #[test]
 fn pages_shrink_towards_the_end_and_take_what_fits() {
     let mut board = board(&[1; 64]);
-    let sizes: Vec<_> = std::iter::from_fn(|| board.claim(0, (4, u64::MAX), 0, &mut |_| true))
-        .map(|page| page.bundles.len())
-        .collect();
+    let sizes: Vec<_> =
+        std::iter::from_fn(|| board.claim(0, (4, u64::MAX), 0, &mut |_| true)).map(|page| page.bundles.len()).collect();
     assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (8, 64));
     assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes[sizes.len() - 1] == 1, "{sizes:?}");
     let mut board = self::board(&[1; 64]);

@@ -52,8 +52,9 @@ fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> 
         Some((other, _)) => {
             let path = Location::Named { name: first.name.clone(), path: path.to_vec() };
             let text = format!("{} does not see the same files as {path}", other.name);
-            Err(Error::new(Exit::Refused, text)
-                .hint("hosts that work on one job share a file system and serve the same directory of it (docs/hosts.md)"))
+            Err(Error::new(Exit::Refused, text).hint(
+                "hosts that work on one job share a file system and serve the same directory of it (docs/hosts.md)",
+            ))
         }
     }
 }
@@ -61,6 +62,8 @@ fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> 
 /// The directory at a path, as an endpoint sees it.
 fn look(work: &Work<'_>, endpoint: &Endpoint, path: &[u8], is_made: bool) -> Result<Version> {
     let client = client(work, endpoint)?;
+    // Without its slash, so that a file is seen as one.
+    let path = path.strip_suffix(b"/").unwrap_or(path);
     let paths = vec![path.to_vec()];
     if is_made && !path.is_empty() {
         let make = Question::Make { paths: paths.clone(), with_parents: true };
@@ -70,7 +73,8 @@ fn look(work: &Work<'_>, endpoint: &Endpoint, path: &[u8], is_made: bool) -> Res
     client.close();
     seen?.ok_or_else(|| {
         let path = Location::Named { name: endpoint.name.clone(), path: path.to_vec() };
-        Error::new(Exit::Usage, format!("{path} is no directory")).hint("several hosts work on directories: omit --hosts")
+        Error::new(Exit::Usage, format!("{path} is no directory"))
+            .hint("several hosts work on directories: omit --hosts")
     })
 }
 

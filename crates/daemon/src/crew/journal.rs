@@ -54,7 +54,9 @@ impl Journal {
     pub fn add(&mut self, slice: JobId) -> Result<()> {
         if self.slices.len() >= INSTEAD_OF_MAX {
             let text = format!("{INSTEAD_OF_MAX} parts of the job are open or lost");
-            return Err(Error::new(Exit::Temporary, text).hint("see why hosts lose them, and give the same command again"));
+            return Err(
+                Error::new(Exit::Temporary, text).hint("see why hosts lose them, and give the same command again")
+            );
         }
         self.slices.push(slice);
         self.write()

@@ -19,7 +19,6 @@ mod slice;
 mod state;
 mod work;
 
-use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use crate::hand_in::{OrderNews, Told};
 pub use cluster::Counts;
@@ -34,8 +33,8 @@ use state::{FAILURES_MAX, State, status_of};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use transfer::HostShare;
-pub use work::Work;
 use wire::limits::ORDER_TRANSFER_BYTES_MAX;
+pub use work::Work;
 
 /// Slices that a host has at once: while one begins or ends, the other moves data.
 const LANES: usize = 2;
@@ -56,7 +55,6 @@ pub struct Done {
 
 pub struct Crew<'a> {
     work: &'a Work<'a>,
-    receivers: Vec<Endpoint>,
     /// What a list of paths may take in an order.
     list_bytes_max: usize,
     started: Instant,
@@ -76,11 +74,10 @@ pub fn run(work: &Work<'_>) -> Result<Done> {
     let list_bytes_max = ORDER_TRANSFER_BYTES_MAX.saturating_sub(bare).saturating_sub(ORDER_SPARE_BYTES);
     let crew = Crew {
         work,
-        receivers,
         list_bytes_max,
         started: Instant::now(),
         changed: Condvar::new(),
-        state: Mutex::new(State::new(journal, senders)),
+        state: Mutex::new(State::new(journal, senders, receivers)),
     };
     crew.run()
 }
@@ -203,7 +200,7 @@ impl Crew<'_> {
                 return None;
             }
             let now_ms = self.now_ms();
-            if state.hosts[host].not_before_ms <= now_ms {
+            if state.hosts[host].not_before_ms <= now_ms && state.has_receiver(now_ms) {
                 if let Some(late) = state.board.late(host, now_ms) {
                     state.lose(late);
                 }
@@ -216,7 +213,7 @@ impl Crew<'_> {
                 });
                 if let Some(page) = page {
                     let paths = page.bundles.iter().flat_map(|bundle| bundle.paths.iter().cloned()).collect();
-                    match state.task((self.work, &self.receivers), host, Some((page.epoch, page.weight)), Some(paths), now_ms) {
+                    match state.task(self.work, host, Some((page.epoch, page.weight)), Some(paths), now_ms) {
                         Ok(task) => return Some(task),
                         Err(e) => {
                             state.board.lose(page.epoch);
@@ -233,38 +230,46 @@ impl Crew<'_> {
     fn settle(&self, task: &Task, outcome: Outcome) {
         let mut state = self.lock();
         state.running.remove(&task.job);
-        let why = match outcome {
-            Outcome::Ended(told) => match status_of(&told) {
-                Status::Succeeded | Status::Partial if state.commit(task, &told, self.now_ms()) => {
-                    drop(state);
-                    self.changed.notify_all();
-                    // What it did is known here.
-                    return steer(self.work, task, Steer::Remove);
+        let mut is_receivers = false;
+        let why =
+            match outcome {
+                Outcome::Ended(told) => match status_of(&told) {
+                    Status::Succeeded | Status::Partial if state.commit(task, &told, self.now_ms()) => {
+                        drop(state);
+                        self.changed.notify_all();
+                        // What it did is known here.
+                        return steer(self.work, task, Steer::Remove);
+                    }
+                    Status::Succeeded | Status::Partial => None,
+                    status => Some(told.ended.as_ref().map_or(status.word().to_owned(), |ended| {
+                        model::name::Escaped(ended.text.as_bytes()).to_string()
+                    })),
+                },
+                Outcome::Lost(why) => Some(why),
+                Outcome::Stuck(why) => {
+                    is_receivers = true;
+                    Some(why)
                 }
-                Status::Succeeded | Status::Partial => None,
-                status => Some(told.ended.as_ref().map_or(status.word().to_owned(), |ended| {
-                    model::name::Escaped(ended.text.as_bytes()).to_string()
-                })),
-            },
-            Outcome::Lost(why) => Some(why),
-            Outcome::Refused(e) => {
-                state.hosts[task.host].failures = FAILURES_MAX;
-                Some(e.message)
-            }
-            Outcome::TakesNone if task.role == Role::Sends => {
-                state.hosts[task.host].role = Role::Fetches;
-                state.give_back(task);
-                self.changed.notify_all();
-                return;
-            }
-            Outcome::TakesNone => Some("neither side carries out jobs".to_owned()),
-            Outcome::Taken | Outcome::Stopped => None,
-        };
+                Outcome::Refused(e) => {
+                    state.hosts[task.host].failures = FAILURES_MAX;
+                    Some(e.message)
+                }
+                Outcome::TakesNone if task.role == Role::Sends => {
+                    state.hosts[task.host].role = Role::Fetches;
+                    state.give_back(task);
+                    self.changed.notify_all();
+                    return;
+                }
+                Outcome::TakesNone => Some("neither side carries out jobs".to_owned()),
+                Outcome::Taken | Outcome::Stopped => None,
+            };
         if let Some(epoch) = task.epoch {
             state.lose(epoch);
         }
-        if let Some(why) = why {
-            state.blame(task, &why, self.now_ms(), self.work.tell);
+        match why {
+            Some(why) if is_receivers => state.blame_receiver(task, &why, self.now_ms(), self.work.tell),
+            Some(why) => state.blame(task, &why, self.now_ms(), self.work.tell),
+            None => {}
         }
         self.changed.notify_all();
     }
@@ -280,11 +285,16 @@ impl Crew<'_> {
             if let Some(error) = state.failed.take() {
                 return Err(error);
             }
+            if !state.has_receiver(self.now_ms()) {
+                drop(self.wait(state));
+                continue;
+            }
             let usable: Vec<_> = (0..state.hosts.len()).filter(|host| state.hosts[*host].out.is_none()).collect();
-            let host = usable.iter().copied().min_by_key(|host| (state.hosts[*host].failures, (host + turn) % usable.len()));
+            let host =
+                usable.iter().copied().min_by_key(|host| (state.hosts[*host].failures, (host + turn) % usable.len()));
             let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
             turn += 1;
-            let task = state.task((self.work, &self.receivers), host, None, None, self.now_ms())?;
+            let task = state.task(self.work, host, None, None, self.now_ms())?;
             drop(state);
             let outcome = self.carry_out(&task);
             match &outcome {

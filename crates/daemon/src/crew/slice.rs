@@ -21,6 +21,7 @@ const STALL: Duration = Duration::from_secs(60);
 
 pub struct Task {
     pub host: usize,
+    pub receiver: usize,
     /// Of the last one, which goes over everything, nothing.
     pub epoch: Option<Epoch>,
     pub job: JobId,
@@ -34,8 +35,10 @@ pub struct Task {
 
 pub enum Outcome {
     Ended(Box<Told>),
-    /// Nobody knows whether it goes on.
+    /// Its host does not answer: nobody knows whether it goes on.
     Lost(String),
+    /// Its host answers, and cannot go on with the receiver that it was given.
+    Stuck(String),
     /// Its host cannot do it, or refuses.
     Refused(Error),
     /// The host carries out no jobs; the other one may.
@@ -91,7 +94,7 @@ impl Carrier<'_> {
                 Err(e) if is_passing(&e) => {
                     desk = None;
                     if seen.heard.elapsed() >= LEASE {
-                        return Outcome::Lost(format!("{} has not answered for {} s", task.executor.name, LEASE.as_secs()));
+                        return Outcome::Lost(format!("no answer for {} s", LEASE.as_secs()));
                     }
                 }
                 Err(e) => return Outcome::Refused(e),
@@ -118,7 +121,6 @@ impl Carrier<'_> {
     fn is_enough(&self, seen: &Seen) -> bool {
         (self.work.stop)() || seen.heard.elapsed() >= LEASE
     }
-
 }
 
 /// Whether it listens or not: what it goes on with comes to nothing.
@@ -148,9 +150,9 @@ fn judge(told: &Told, seen: &Seen) -> Option<Outcome> {
     match Status::from_number(news.status).unwrap_or(Status::Queued) {
         status if status.is_end() => Some(Outcome::Ended(Box::new(told.clone()))),
         // It would try for itself; another host need not wait for that.
-        Status::Waiting if matches!(reason, Reason::Unreachable | Reason::Credentials) => Some(Outcome::Lost(text())),
+        Status::Waiting if matches!(reason, Reason::Unreachable | Reason::Credentials) => Some(Outcome::Stuck(text())),
         _ if seen.moved.elapsed() >= STALL => {
-            Some(Outcome::Lost(format!("nothing has moved for {} s", STALL.as_secs())))
+            Some(Outcome::Stuck(format!("nothing has moved for {} s", STALL.as_secs())))
         }
         _ => None,
     }

@@ -32,14 +32,20 @@ pub struct Host {
     pub not_before_ms: u64,
     /// Why nothing is given to it any more.
     pub out: Option<Error>,
-    /// Which receiver is next.
-    turn: usize,
+}
+
+/// A host that receives.
+pub struct Receiver {
+    endpoint: Endpoint,
+    failures: u32,
+    not_before_ms: u64,
 }
 
 pub struct State {
     pub board: Board<Arc<Bundle>>,
     pub journal: Journal,
     pub hosts: Vec<Host>,
+    pub receivers: Vec<Receiver>,
     /// Those that are open, and what they have shown.
     pub running: BTreeMap<JobId, OrderNews>,
     slices: BTreeMap<Epoch, JobId>,
@@ -50,7 +56,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(journal: Journal, senders: Vec<Endpoint>) -> State {
+    pub fn new(journal: Journal, senders: Vec<Endpoint>, receivers: Vec<Endpoint>) -> State {
         let host = |endpoint: Endpoint| Host {
             share: HostShare { name: endpoint.name.clone(), ..HostShare::default() },
             endpoint,
@@ -59,13 +65,14 @@ impl State {
             failures: 0,
             not_before_ms: 0,
             out: None,
-            turn: 0,
         };
+        let receiver = |endpoint| Receiver { endpoint, failures: 0, not_before_ms: 0 };
         State {
             board: Board::default(),
             lost: journal.left(),
             journal,
             hosts: senders.into_iter().map(host).collect(),
+            receivers: receivers.into_iter().map(receiver).collect(),
             running: BTreeMap::new(),
             slices: BTreeMap::new(),
             listed: Weight::default(),
@@ -77,7 +84,7 @@ impl State {
     /// An order for a host, written down as open.
     pub fn task(
         &mut self,
-        (work, receivers): (&Work<'_>, &[Endpoint]),
+        work: &Work<'_>,
         host: usize,
         claim: Option<(Epoch, Weight)>,
         paths: Option<Vec<Vec<u8>>>,
@@ -93,10 +100,14 @@ impl State {
         spec.options.slice = Some(Arc::new(Slice { instead_of: self.lost.clone() }));
         // What waits in a buffer is brought to its place by nobody who could be told of a take-over.
         spec.options.buffer = Buffer::Never;
-        let Host { endpoint, role, turn, .. } = &self.hosts[host];
+        let Host { endpoint, role, .. } = &self.hosts[host];
         let (sender, role) = (endpoint.clone(), *role);
-        let receiver = receivers[(host + turn) % receivers.len()].clone();
-        let at = |endpoint: &Endpoint, of: &Location| Location::Named { name: endpoint.name.clone(), path: of.path().to_vec() };
+        let number = self.receiver_for(host, now_ms);
+        let receiver = self.receivers[number].endpoint.clone();
+        let at = |endpoint: &Endpoint, of: &Location| Location::Named {
+            name: endpoint.name.clone(),
+            path: of.path().to_vec(),
+        };
         spec.sources = vec![at(&sender, &spec.sources[0])];
         spec.destination = at(&receiver, &spec.destination);
         self.journal.add(job)?;
@@ -105,7 +116,7 @@ impl State {
         if let Some(epoch) = epoch {
             self.slices.insert(epoch, job);
         }
-        Ok(Task { host, epoch, job, spec, executor, peer, role, weight, since_ms: now_ms })
+        Ok(Task { host, receiver: number, epoch, job, spec, executor, peer, role, weight, since_ms: now_ms })
     }
 
     /// Whether the slice counts.
@@ -116,6 +127,7 @@ impl State {
         }
         let host = &mut self.hosts[task.host];
         (host.failures, host.not_before_ms) = (0, 0);
+        self.receivers[task.receiver].failures = 0;
         host.rate = task.weight.cost() / now_ms.saturating_sub(task.since_ms).max(1);
         host.share.slices += 1;
         if let Some(ended) = &told.ended {
@@ -137,13 +149,39 @@ impl State {
         true
     }
 
+    /// Hosts begin with different receivers, and pass over one that failed a moment ago.
+    fn receiver_for(&self, host: usize, now_ms: u64) -> usize {
+        let pause = |number: &usize| self.receivers[*number].not_before_ms.saturating_sub(now_ms);
+        let all = 0..self.receivers.len();
+        all.min_by_key(|number| (pause(number), (host + number) % self.receivers.len())).unwrap_or(0)
+    }
+
+    /// Whether something can be sent now.
+    pub fn has_receiver(&self, now_ms: u64) -> bool {
+        self.receivers.iter().any(|receiver| receiver.not_before_ms <= now_ms)
+    }
+
+    /// Notes that a slice could not go on with its receiver.
+    pub fn blame_receiver(&mut self, task: &Task, why: &str, now_ms: u64, tell: &dyn Fn(&str)) {
+        self.hosts[task.host].share.lost += 1;
+        let receiver = &mut self.receivers[task.receiver];
+        receiver.failures += 1;
+        receiver.not_before_ms = now_ms + (PAUSE_FIRST_MS << receiver.failures.min(6));
+        tell(&format!("{}: {why}; the part goes another way", receiver.endpoint.name));
+        if self.receivers.iter().all(|receiver| receiver.failures >= 2 * FAILURES_MAX) {
+            self.fail(
+                Error::new(Exit::Temporary, format!("nothing arrives at the destination; the last: {why}"))
+                    .hint("what is delivered stays; the same command goes on"),
+            );
+        }
+    }
+
     /// Notes that a host has not done what it was told to.
     pub fn blame(&mut self, task: &Task, why: &str, now_ms: u64, tell: &dyn Fn(&str)) {
         let host = &mut self.hosts[task.host];
         let name = &host.share.name;
         host.share.lost += 1;
         host.failures += 1;
-        host.turn += 1;
         host.not_before_ms = now_ms + (PAUSE_FIRST_MS << host.failures.min(6));
         let others = if task.epoch.is_some() { "; others take its part over" } else { "" };
         tell(&format!("{name}: {why}{others}"));

@@ -6,7 +6,6 @@
 //! compile before it has a key, or a reason to have none.
 
 use super::{Bounds, RETRIES_DEFAULT, TransferSpec, VERSION};
-use crate::{Fidelity, JobId};
 use crate::filter::{Filter, Rule};
 use crate::location::Location;
 use crate::name::{Escaped, unescape};
@@ -14,6 +13,7 @@ use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, INSTEAD_OF_MAX,
 use crate::pace::Timetable;
 use crate::paths::PathWish;
 use crate::selection::{Choice, Listed};
+use crate::{Fidelity, JobId};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt::Display;

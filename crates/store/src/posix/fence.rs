@@ -35,7 +35,9 @@ pub(super) fn check(parent: BorrowedFd<'_>, job: JobId) -> Result<()> {
         Err(Errno::NOENT) => Ok(()),
         Err(e) => Err(failed(e)),
         Ok(_) if mutant::is_on("void-slice-goes-on") => Ok(()),
-        Ok(_) => Err(Error::of_kind(FailureKind::Other, "begin", b"", "another host has taken this part of the job over")),
+        Ok(_) => {
+            Err(Error::of_kind(FailureKind::Other, "begin", b"", "another host has taken this part of the job over"))
+        }
     }
 }
 
@@ -93,7 +95,11 @@ fn remove(place: BorrowedFd<'_>, name: &Name, levels: u32) -> Result<()> {
             below.is_ok()
         });
         below?;
-        listed.map_err(|e| Error::new("list staging directory", name.as_bytes(), e))?;
+        match listed {
+            // Somebody else takes the same slice over.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            listed => listed.map_err(|e| Error::new("list staging directory", name.as_bytes(), e))?,
+        }
         match unlinkat(place, name.as_c_str(), AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
@@ -153,7 +159,10 @@ mod tests {
             assert!(lane.publish(&entry(b"old"), staged).is_err());
             assert!(stage(&mut *lane, b"older").is_err(), "its staging is gone");
             assert!(late.lane(true).unwrap().create(&entry(b"x"), PublishRule::NoReplace).is_err());
-            assert!(late.make_symlink(&Entry { kind: Kind::Symlink((*b"x").into()), ..entry(b"") }, PublishRule::Replace).is_err());
+            assert!(
+                late.make_symlink(&Entry { kind: Kind::Symlink((*b"x").into()), ..entry(b"") }, PublishRule::Replace)
+                    .is_err()
+            );
             let mut lane = next.lane(true).unwrap();
             let staged = stage(&mut *lane, b"new").unwrap();
             lane.publish(&entry(b"new"), staged).unwrap();
@@ -201,13 +210,19 @@ mod tests {
         late.fence(OLD, &[]).unwrap();
         let (_, _) = late.begin(&entry(&[0; 100]), "first").unwrap();
         std::thread::scope(|scope| {
-            let going = scope.spawn(|| (0..u64::MAX).find(|n| late.begin(&entry(&[0; 100]), &format!("stem{n}")).is_err()));
+            let going =
+                scope.spawn(|| (0..u64::MAX).find(|n| late.begin(&entry(&[0; 100]), &format!("stem{n}")).is_err()));
+            // Others do so at the same time.
+            let other = scope.spawn(|| {
+                (0..20).for_each(|number| sink(root.path(), "other").fence(JobId([200 + number; 16]), &[OLD]).unwrap())
+            });
             for number in 0..20 {
                 let next = sink(root.path(), "next");
                 next.fence(JobId([100 + number; 16]), &[OLD]).unwrap();
                 let (shared, _) = places(root.path());
                 assert!(!shared.join(host::named("late").to_string()).join(slice_name(OLD).to_string()).exists());
             }
+            other.join().unwrap();
             assert!(going.join().unwrap().is_some());
         });
     }
