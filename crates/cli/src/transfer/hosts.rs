@@ -4,7 +4,7 @@
 
 use super::orders::{LINE_EVERY, amounts, finished, sample_of, summary};
 use super::remote::Reachable;
-use super::request::{Finished, Request, stopped};
+use super::request::{Finished, HostNames, Request, stopped};
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::{Events, Start};
@@ -21,13 +21,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const EVENT_EVERY: Duration = Duration::from_secs(1);
-
-/// What a request names beside its locations.
-#[derive(Clone, Debug, Default)]
-pub struct HostNames {
-    pub from: Vec<String>,
-    pub to: Vec<String>,
-}
 
 /// The hosts of a request.
 pub struct Hosts {
@@ -153,7 +146,10 @@ fn settle_names(spec: &mut TransferSpec) {
     if !matches!(name, b"" | b"." | b"..")
         && let Location::Named { path, .. } | Location::Address { path, .. } = &mut spec.destination
     {
-        *path = crate::place::join(path, name);
+        if !path.is_empty() && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
     }
     spec.sources[0].name_contents();
     spec.destination.name_contents();

@@ -1,6 +1,5 @@
 //! What the user asked for, and what came of it.
 
-use super::hosts::HostNames;
 use super::remote::Ssh;
 use crate::exit::{Error, Result, error};
 use crate::interrupt::Interrupt;
@@ -12,6 +11,13 @@ use model::{Exit, Location, TransferSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::spool::Spool;
+
+/// The endpoints that a request names beside its locations.
+#[derive(Clone, Debug, Default)]
+pub struct HostNames {
+    pub from: Vec<String>,
+    pub to: Vec<String>,
+}
 
 /// What the user asked for.
 #[derive(Clone, Debug)]
