@@ -3,11 +3,15 @@
 //! Most were there before the trials ran against them; others came with a hole that was mended, and for some that nothing
 //! caught a test was written afterwards. A mutant that nothing catches is a hole in the trials, and is printed as one.
 
+mod suites;
+
 use crate::record::{MUTANT_PREFIX, Outcome, Tally};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Instant;
+use suites::Suites;
 
 /// Who has to notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +141,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("accept-torn-records", "a record of the extent log is taken without its checksum", Test("ledger", "extent_log")),
     ("skip-reread", "--verify reread reads nothing", FLIPS),
     ("replace-what-appeared", "a name that another writer made meanwhile is replaced", Test("store", "appeared")),
-    ("follow-links", "a directory that became a link is followed", Test("store", "")),
+    ("follow-links", "a directory that became a link is followed", Test("store", "swapped_for_a_link")),
     ("resolve-anywhere", "a peer's path is resolved as text", Test("store", "beneath")),
     ("share-staging", "staging that others may enter is used", Test("store", "staging")),
     ("take-what-was-not-asked", "a client takes whatever its endpoint sends", Test("mover", "asked")),
@@ -187,7 +191,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("mover", "of_several_limits"),
     ),
     ("low-never-gives-way", "low jobs do not give way to high ones", Test("plan", "low_falls")),
-    ("idle-share-is-lost", "what a job does not use of its share is nobody's", Test("daemon", "a_cap_is_kept")),
+    (
+        "idle-share-is-lost",
+        "what a job does not use of its share is nobody's",
+        Test("daemon", "what_nobody_uses_is_had_at_once"),
+    ),
     ("any-class-for-all", "a client may have a class that its ticket does not allow", Test("daemon", "class_beyond")),
     ("event-log-without-end", "the event log grows without bound", Test("daemon", "the_log_is_bounded")),
     ("clocks-are-right", "logs of several hosts are merged by their clocks alone", Test("daemon", "no_effect_comes")),
@@ -254,7 +262,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "what one holder left becomes part of another one's version",
         Test("mover", "what_an_earlier_attempt_left_counts"),
     ),
-    ("chunk-before-tree", "a holder is believed what it sends", Test("thalweg", "a_holder_of_other_bytes")),
+    ("chunk-before-tree", "a holder is believed what it sends", Test("mover", "not_the_leads_proves_nothing")),
     ("no-tail-guard", "a slow path takes the last chunk of a job", Test("mover", "the_last_units_go_to_the_fast_lane")),
     (
         "wait-for-silent-paths",
@@ -344,6 +352,10 @@ pub struct Arguments {
     /// Seeds that simulation may take to notice one
     #[arg(long, default_value_t = 20_000)]
     seeds: u64,
+    /// Test programs that are there, as `cargo test --no-run --features model/mutants --message-format json` lists them: they run
+    /// as they are, instead of cargo
+    #[arg(long, value_name = "FILE")]
+    programs: Option<PathBuf>,
 }
 
 /// Under which name a tally records what became of a mutant.
@@ -363,10 +375,11 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
         is_named && (!arguments.simulation || matches!(layer, Simulation(_)))
     };
     let chosen: Vec<_> = MUTANTS.iter().filter(is_wanted).collect();
-    check_healthy(&chosen)?;
+    let search = Search { seeds: arguments.seeds, suites: Suites::new(arguments.programs.as_deref())? };
+    search.check_healthy(&chosen)?;
     let mut caught = 0;
     for (name, bug, layer) in chosen.iter().copied() {
-        let evidence = catch(name, *layer, arguments.seeds)?;
+        let evidence = search.catch(name, *layer)?;
         caught += usize::from(evidence.is_some());
         let said = match &evidence {
             Some(evidence) => format!("caught by {}: {evidence}", layer.name()),
@@ -385,29 +398,37 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     Ok(tally)
 }
 
-/// A suite that fails anyway catches nothing, and neither does one that runs nothing. Each seed of the simulation is held
-/// against a run without the mutant as it is tried.
-fn check_healthy(chosen: &[&(&str, &str, Layer)]) -> Result<()> {
-    let mut layers: Vec<Layer> = Vec::new();
-    for (_, _, layer) in chosen {
-        if !matches!(layer, Simulation(_)) && !layers.contains(layer) {
-            layers.push(*layer);
-        }
-    }
-    for layer in layers {
-        if let Some(evidence) = catch("none", layer, 50)? {
-            bail!("without any mutant, {} says: {evidence}", layer.name());
-        }
-    }
-    Ok(())
+/// How far something that notices is looked for, and in which builds of the tests.
+struct Search {
+    seeds: u64,
+    suites: Suites,
 }
 
-/// What noticed the mutant; none when nothing did.
-fn catch(name: &str, layer: Layer, seeds: u64) -> Result<Option<String>> {
-    match layer {
-        Simulation(known) => by_simulation(name, known, seeds),
-        Trial(words) => by_trial(name, words),
-        Test(package, filter) => by_tests(name, package, filter),
+impl Search {
+    /// A suite that fails anyway catches nothing, and neither does one that runs nothing. Each seed of the simulation is held
+    /// against a run without the mutant as it is tried.
+    fn check_healthy(&self, chosen: &[&(&str, &str, Layer)]) -> Result<()> {
+        let mut layers: Vec<Layer> = Vec::new();
+        for (_, _, layer) in chosen {
+            if !matches!(layer, Simulation(_)) && !layers.contains(layer) {
+                layers.push(*layer);
+            }
+        }
+        for layer in layers {
+            if let Some(evidence) = self.catch("none", layer)? {
+                bail!("without any mutant, {} says: {evidence}", layer.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// What noticed the mutant; none when nothing did.
+    fn catch(&self, name: &str, layer: Layer) -> Result<Option<String>> {
+        match layer {
+            Simulation(known) => by_simulation(name, known, self.seeds),
+            Trial(words) => by_trial(name, words),
+            Test(package, filter) => self.suites.failing_test(name, package, filter),
+        }
     }
 }
 
@@ -467,25 +488,6 @@ pub fn judged(output: &Output) -> Result<Option<String>, String> {
         _ => {
             let said = String::from_utf8_lossy(&output.stderr);
             Err(format!("{}: {}", output.status, said.lines().last().unwrap_or("it said nothing")))
-        }
-    }
-}
-
-fn by_tests(name: &str, package: &str, filter: &str) -> Result<Option<String>> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    command.args(["test", "--release", "--locked", "--no-fail-fast", "--features", "model/mutants", "-p", package]);
-    // An input that fails under a mutant is no regression to keep.
-    command.arg(filter).env("THALWEG_MUTANT", name).env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
-    let output = output(&mut command)?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let failed = text.lines().find(|line| line.starts_with("test ") && line.ends_with("FAILED"));
-    let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
-    match (output.status.success(), failed) {
-        (true, _) if passed == 0 => bail!("no test of {package} is called {filter}"),
-        (true, _) => Ok(None),
-        (false, Some(line)) => Ok(Some(line.trim_end_matches(" ... FAILED").to_owned())),
-        (false, None) => {
-            bail!("the tests of {package} did not run: {}", String::from_utf8_lossy(&output.stderr))
         }
     }
 }

@@ -174,6 +174,20 @@ fn a_cap_is_kept_is_given_up_by_who_cannot_use_it_and_changes_at_its_minute() {
 }
 
 #[test]
+fn what_nobody_uses_is_had_at_once_by_whoever_can_use_it() {
+    let terms = terms("[contract.a]\ndirection = 'out'\nrate = '4MB'\n");
+    let jobs = [Fake::new(1, Class::Normal, 100e3), Fake::new(2, Class::Normal, 100e3)];
+    let jobs: Vec<_> = jobs.iter().collect();
+    let mut link = Link::new();
+    link.run(&jobs, &[1.0, 1.0], &terms, 20);
+    jobs[1].wants.set(LINK);
+    let before = jobs[1].moved.get();
+    link.run(&jobs, &[1.0, 1.0], &terms, 1);
+    let rate = (jobs[1].moved.get() - before) / TICK.as_secs_f64();
+    assert!(rate >= 1.9e6, "at its first look it has {rate} of the 4 MB/s, which nobody used");
+}
+
+#[test]
 fn the_division_says_what_holds_each_job() {
     let terms = terms("link = '10MB'\n[contract.b]\npeer = '01010101'\nrate = '1MB'\ndscp = 10\n");
     let jobs = [Fake::new(1, Class::Normal, LINK), Fake::new(2, Class::Normal, LINK)];

@@ -137,7 +137,11 @@ fn larger(seed: u64) -> Vec<Step> {
         larger("licences", Work::Cargo(words("deny check"))),
         larger("oldest toolchain", Work::OldestToolchain),
         larger("tests without root", Work::WithoutRoot(UNITS)),
-        trial("whole museum", "museum".to_owned()),
+        // The tests as they are built have the mutants in them.
+        trial(
+            "whole museum",
+            format!("museum --programs {}", surroundings.logs.join("build-and-clippy.json").display()),
+        ),
         trial("all kill points", format!("kill --all --double 1000 --seed {seed}")),
         trial("a large copy killed", format!("kill --large --seed {seed}")),
         trial("all errors of storage", format!("errno --all --seed {seed}")),

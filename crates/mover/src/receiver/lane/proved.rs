@@ -91,3 +91,14 @@ impl Writer<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_that_is_not_the_leads_proves_nothing() {
+        let [told, other] = [1, 2].map(Digest::Crc64Nvme);
+        assert!(is_proved(told, told) && !is_proved(other, told));
+    }
+}
