@@ -44,6 +44,7 @@ pub mod events;
 pub mod reservation;
 pub mod hand_in;
 pub mod sets;
+pub mod crew;
 mod privileges;
 mod dumps;
 pub mod sandbox;

@@ -4,6 +4,7 @@ use crate::class::Class;
 use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
 use crate::follow::{Follow, View};
+use crate::id::JobId;
 use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::fmt;
@@ -85,7 +86,19 @@ pub struct TransferOptions {
     pub buffer: Buffer,
     /// What the sender stays for. Within the sender alone.
     pub wait: Wait,
+    /// The job is a part of one that several hosts work on.
+    pub slice: Option<Arc<Slice>>,
 }
+
+/// A part of a job that several hosts work on, as a job of its own. Its id is random, and so nobody's who was not told of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Slice {
+    /// Slices that this one takes over from: nothing more appears of them once it has begun.
+    pub instead_of: Vec<JobId>,
+}
+
+/// Slices that one takes over from.
+pub const INSTEAD_OF_MAX: usize = 256;
 
 /// Bytes of a congestion control's name, as the kernel bounds them.
 const CONGESTION_NAME_BYTES_MAX: usize = 15;
@@ -247,6 +260,7 @@ impl Default for TransferOptions {
             view: None,
             buffer: Buffer::default(),
             wait: Wait::default(),
+            slice: None,
         }
     }
 }

@@ -95,7 +95,7 @@ impl TransferSpec {
 mod tests {
     use super::*;
     use crate::filter::{Filter, Rule};
-    use crate::options::{Buffer, Compare, Compression, Deletion, Depths, Engine, Fsync, Verify, Wait};
+    use crate::options::{Buffer, Compare, Compression, Deletion, Depths, Engine, Fsync, Slice, Verify, Wait};
     use crate::pace::Timetable;
     use crate::selection::Listed;
     use crate::{DigestAlgorithm, Fidelity};
@@ -158,6 +158,7 @@ mod tests {
                 view: None,
                 buffer: Buffer::Always,
                 wait: Wait::Delivered,
+                slice: Some(Arc::new(Slice { instead_of: vec![crate::JobId([1; 16]), crate::JobId([0xff; 16])] })),
             },
             streams: Some(4),
             streams_first: Some(3),
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn every_key_is_written_where_nothing_is_at_its_default() {
         let written = serde_json::to_value(full()).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), 43, "{written}");
+        assert_eq!(written.as_object().unwrap().len(), 44, "{written}");
     }
 
     #[test]
@@ -214,6 +215,7 @@ mod tests {
             (r#"{"version":1,"sources":["a"],"destination":"b","filter":["x"]}"#, "filter rule"),
             (r#"{"version":1,"sources":["a"],"destination":"b","files":["../x"]}"#, "../x"),
             (r#"{"version":1,"sources":["a"],"destination":"b","chunk-size":3}"#, "chunk-size"),
+            (r#"{"version":1,"sources":["a"],"destination":"b","slice":["00"]}"#, "is no job"),
             (r#"{"version":1,"sources":["a"],"destination":"b","max-delete":3}"#, "max-delete"),
             (r#"{"sources":["a"],"destination":"b"}"#, "missing field `version`"),
         ] {

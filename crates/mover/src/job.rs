@@ -3,9 +3,10 @@
 use crate::job_options;
 use model::follow::View;
 use model::name::Escaped;
+use model::options::{INSTEAD_OF_MAX, Slice};
 use model::pace::Timetable;
 use model::progress::Behind;
-use model::{Change, Class, Digest, Failure, Fidelity, TransferOptions};
+use model::{Change, Class, Digest, Failure, Fidelity, JobId, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::fmt;
@@ -235,6 +236,8 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Buffer::Never => 2,
         },
         class: options.class.map_or(0, |class| class as u32),
+        is_slice: options.slice.is_some(),
+        instead_of: options.slice.iter().flat_map(|slice| &slice.instead_of).map(|job| job.0.to_vec()).collect(),
         unfinished: options.view.as_ref().map_or(Vec::new(), |view| view.unfinished.join(&b'/')),
     }
 }
@@ -300,6 +303,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
         depths: job_options::depths_from_wire(options.depths)?,
         view: view_from_wire(options)?,
         buffer: buffer_from_wire(options.buffer).ok_or_else(|| refused("use of buffers"))?,
+        slice: slice_from_wire(options).ok_or_else(|| refused("slice"))?,
         ..TransferOptions::default()
     };
     job_options::decisions_from_wire(options.decisions.as_ref(), &mut taken)?;
@@ -309,6 +313,12 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
 fn buffer_from_wire(number: u32) -> Option<model::options::Buffer> {
     use model::options::Buffer;
     [Buffer::Auto, Buffer::Always, Buffer::Never].get(number as usize).copied()
+}
+
+fn slice_from_wire(options: &wire::message::Options) -> Option<Option<Arc<Slice>>> {
+    let instead_of: Option<Vec<_>> = options.instead_of.iter().map(|job| JobId::from_slice(job)).collect();
+    let slice = instead_of.filter(|jobs| jobs.len() <= INSTEAD_OF_MAX).map(|instead_of| Slice { instead_of })?;
+    (options.is_slice || slice == Slice::default()).then(|| options.is_slice.then(|| Arc::new(slice)))
 }
 
 fn view_from_wire(options: &wire::message::Options) -> Result<Option<Arc<View>>, Refusal> {

@@ -54,6 +54,7 @@ pub fn for_sender(options: &TransferOptions) -> TransferOptions {
         deletion: None,
         backup: None,
         is_delta: false,
+        slice: None,
         // Holes are made where they are written.
         fidelity: Fidelity { sparse: false, ..options.fidelity },
         ..options.clone()

@@ -3,7 +3,6 @@
 //! The same listing, decisions, staging, verification of the source and publishing as over a network. What is digested
 //! is the block that is then written, so nothing is digested twice. `content` moves what is too large for a pack: by blocks,
 //! around holes, or, where `ways` allows it, by the kernel. `collect` has the listing alone from here, and the content from others.
-//! around holes, or, where `ways` allows it, by the kernel. `merge` compares a store and a tree, or two stores, before anything is described.
 
 mod collect;
 mod content;

@@ -3,7 +3,7 @@
 use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
-use model::{Digest, Entry, Extent, Failure, FailureKind, Name, ObjectId, Timestamp};
+use model::{Digest, Entry, Extent, Failure, FailureKind, JobId, Name, ObjectId, Timestamp};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -138,6 +138,15 @@ pub struct ToPublish<'a> {
 
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
+
+    /// The job is a slice of one that several hosts work on. When this returns, nothing more appears of the slices that it takes
+    /// over, whichever host still works on them; and once another one has taken this slice over, nothing of it. Only before
+    /// anything else.
+    fn fence(&self, slice: JobId, instead_of: &[JobId]) -> Result<()> {
+        let _ = (slice, instead_of);
+        let why = "several hosts cannot work on one job at this kind of destination";
+        Err(Error::of_kind(FailureKind::Other, "begin", b"", why))
+    }
 
     /// Large objects are wanted: the sink may find out beside the transfer how to write them best.
     fn probe(&self, engines: &Engines, is_durable: bool) {

@@ -8,6 +8,21 @@ use model::{Failure, Location, TransferOptions, TransferSpec};
 use mover::receiver::Tally;
 use mover::{PathReport, Report};
 
+/// What one of several hosts has done of a job.
+#[derive(Clone, Debug, Default)]
+pub struct HostShare {
+    pub name: String,
+    pub files: u64,
+    pub bytes: u64,
+    pub bytes_sent: u64,
+    /// Parts of the job that it carried out.
+    pub slices: u64,
+    /// Parts that it began, and that were taken away from it.
+    pub lost: u64,
+    /// What limited the last of them.
+    pub bottleneck: String,
+}
+
 #[derive(Clone, Debug)]
 pub struct Ended {
     pub direction: Direction,
@@ -37,6 +52,8 @@ pub struct Ended {
     pub paths: Vec<PathReport>,
     /// What came of each of several holders, by name.
     pub sources: Vec<(String, Tally)>,
+    /// What each of several sending hosts has done.
+    pub hosts: Vec<HostShare>,
     pub bottleneck: Bottleneck,
     pub attempts: u32,
     /// What failed, as far as it is kept.
@@ -71,6 +88,7 @@ impl Ended {
             first_byte_seconds: None,
             paths: Vec::new(),
             sources: Vec::new(),
+            hosts: Vec::new(),
             bottleneck: nothing_moved(),
             attempts: 0,
             failures: Vec::new(),

@@ -65,6 +65,8 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         // On which way content comes and who waits for it is no part of what is asked for.
         buffer: _,
         wait: _,
+        // A slice has an id of its own, which nobody can foresee.
+        slice: _,
     } = options;
     for word in [fsync.name(), verify.name(), digest.name(), engine.name()] {
         put(bytes, word.as_bytes());
@@ -209,6 +211,7 @@ mod tests {
             view: _,
             buffer: _,
             wait: _,
+            slice: _,
         } = TransferOptions::default();
         let Choice { filter: _, size_bytes_min: _, size_bytes_max: _, newer_than: _, older_than: _, listed: _ } =
             Choice::default();

@@ -38,7 +38,7 @@ mod handle;
 
 pub use connect::{ConnectOptions, Reach, connect_over};
 pub use control::{Observed, Phase, Steering};
-pub use ended::Ended;
+pub use ended::{Ended, HostShare};
 pub use error::{Error, Kind, LEAVES_ROOT, MAY_ONLY_READ, MAY_ONLY_WRITE, NOTHING_ELSE, Result, plain};
 pub use handle::Transfer;
 pub use job_id::job_id;

@@ -207,6 +207,19 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("overlook-expiry", "a ticket does not expire", Test("daemon", "tickets_expire")),
     ("claim-success", "a run that left files out exits with 0", Test("transfer", "a_run_with_failures")),
     ("sweep-what-is-used", "staging in use is swept", Test("store", "a_dead_lane")),
+    (
+        "slice-without-names",
+        "a slice stages files without names, which nobody can take away",
+        Test("store", "late_host"),
+    ),
+    ("void-slice-goes-on", "a slice that was taken over may be begun again", Test("store", "slice")),
+    (
+        "rmdir-once",
+        "a slice's staging counts as gone though its host made more meanwhile",
+        Test("store", "while_it_goes"),
+    ),
+    ("commit-without-epoch", "whoever lost a bundle may still commit it", Test("cluster", "no_schedule")),
+    ("steal-keeps-epoch", "a bundle that is taken away stays its owner's too", Test("cluster", "no_schedule")),
     ("sweep-other-hosts", "staging of another host is swept by its locks", Test("store", "another_host")),
     ("cross-mounts", "a mount below the root of an endpoint is entered", Test("store", "mounted")),
     (
@@ -534,7 +547,7 @@ mod tests {
         let mut switches = std::collections::BTreeSet::new();
         for name in [
             "ledger", "model", "mover", "store", "wire", "net", "transfer", "daemon", "ssh", "cli", "plan", "queue",
-            "hub", "api",
+            "cluster", "hub", "api",
         ] {
             gather(&crates.join(name).join("src"), &mut switches);
         }

@@ -14,10 +14,11 @@ use crate::close::{CloseCode, Refusal};
 use crate::limits::*;
 use model::fidelity::WARNINGS_MAX;
 use model::filter::RULES_MAX;
+use model::options::INSTEAD_OF_MAX;
 use model::selection::LISTED_MAX;
 
 /// Lists that any one message has at most, those within lists included.
-const LISTS_MAX: usize = 3;
+const LISTS_MAX: usize = 4;
 /// As deep as the decoder follows groups, which this protocol does not use.
 const GROUPS_MAX: u32 = 100;
 
@@ -61,7 +62,7 @@ const ATTRIBUTES: &[Field] = &[many(4, 1)];
 const ENTRY: &[Field] = &[one(60, ATTRIBUTES)];
 const SELECTION: &[Field] = &[many(1, 1), many(9, 2)];
 const ORDER: &[Field] = &[many(6, 0)];
-const OPTIONS: &[Field] = &[one(9, SELECTION)];
+const OPTIONS: &[Field] = &[one(9, SELECTION), many(32, 3)];
 
 #[rustfmt::skip]
 const SHAPES: &[Shape] = &[
@@ -69,7 +70,12 @@ const SHAPES: &[Shape] = &[
     Shape {
         number: 10,
         body_bytes_max: CONTROL_BODY_BYTES_MAX,
-        lists: &[("paths", OPEN_PATHS_MAX), ("filter rules", RULES_MAX), ("listed paths", LISTED_MAX)],
+        lists: &[
+            ("paths", OPEN_PATHS_MAX),
+            ("filter rules", RULES_MAX),
+            ("listed paths", LISTED_MAX),
+            ("slices", INSTEAD_OF_MAX),
+        ],
         fields: &[many(4, 0), one(5, OPTIONS)],
     },
     plain(11), plain(12),

@@ -11,34 +11,39 @@ fn decoded(message: &Message) -> Counts {
     match message {
         Message::Open(m) => {
             let selection = m.options.as_ref().and_then(|options| options.selection.as_ref());
-            [m.paths.len(), selection.map_or(0, |s| s.rules.len()), selection.map_or(0, |s| s.listed.len())]
+            [
+                m.paths.len(),
+                selection.map_or(0, |s| s.rules.len()),
+                selection.map_or(0, |s| s.listed.len()),
+                m.options.as_ref().map_or(0, |options| options.instead_of.len()),
+            ]
         }
         Message::Entries(m) => {
             let xattrs = m.entries.iter().filter_map(|entry| entry.attributes.as_ref()).map(|a| a.xattrs.len());
-            [m.entries.len(), xattrs.sum(), 0]
+            [m.entries.len(), xattrs.sum(), 0, 0]
         }
-        Message::SourceFailures(m) => [m.failures.len(), 0, 0],
-        Message::Want(m) => [m.runs.len(), m.extents.len(), 0],
+        Message::SourceFailures(m) => [m.failures.len(), 0, 0, 0],
+        Message::Want(m) => [m.runs.len(), m.extents.len(), 0, 0],
         Message::Settled(m) => {
-            [m.published.len() + m.skipped.len() + m.buffered.len(), m.failed.len(), m.digests.len()]
+            [m.published.len() + m.skipped.len() + m.buffered.len(), m.failed.len(), m.digests.len(), 0]
         }
-        Message::Held(m) => [m.extents.len(), 0, 0],
-        Message::Resend(m) => [m.runs.len(), m.extents.len(), 0],
-        Message::Finished(m) => [m.failures.len(), 0, 0],
-        Message::Times(m) => [m.stage_ns.len(), 0, 0],
-        Message::Ask(m) => [m.paths.len(), m.versions.len(), 0],
-        Message::Records(m) => [m.records.len(), 0, 0],
-        Message::AskDigests(m) => [m.runs.len(), 0, 0],
-        Message::Digests(m) => [m.digests.len(), 0, 0],
-        Message::Changes(m) => [m.changes.len(), 0, 0],
-        Message::Names(m) => [m.users.len(), m.groups.len(), 0],
-        Message::Warnings(m) => [m.warnings.len(), 0, 0],
-        Message::Order(m) => [m.addresses.len(), 0, 0],
-        Message::AskAddresses(m) => [m.from.len(), 0, 0],
-        Message::Addresses(m) => [m.addresses.len(), m.addresses.iter().map(|a| a.answers_by.len()).sum(), 0],
-        Message::Terms(m) => [m.shares.len(), 0, 0],
-        Message::OrderEvents(m) => [m.failures.len(), 0, 0],
-        Message::OrderEnded(m) => [m.order.as_ref().map_or(0, |order| order.addresses.len()), 0, 0],
+        Message::Held(m) => [m.extents.len(), 0, 0, 0],
+        Message::Resend(m) => [m.runs.len(), m.extents.len(), 0, 0],
+        Message::Finished(m) => [m.failures.len(), 0, 0, 0],
+        Message::Times(m) => [m.stage_ns.len(), 0, 0, 0],
+        Message::Ask(m) => [m.paths.len(), m.versions.len(), 0, 0],
+        Message::Records(m) => [m.records.len(), 0, 0, 0],
+        Message::AskDigests(m) => [m.runs.len(), 0, 0, 0],
+        Message::Digests(m) => [m.digests.len(), 0, 0, 0],
+        Message::Changes(m) => [m.changes.len(), 0, 0, 0],
+        Message::Names(m) => [m.users.len(), m.groups.len(), 0, 0],
+        Message::Warnings(m) => [m.warnings.len(), 0, 0, 0],
+        Message::Order(m) => [m.addresses.len(), 0, 0, 0],
+        Message::AskAddresses(m) => [m.from.len(), 0, 0, 0],
+        Message::Addresses(m) => [m.addresses.len(), m.addresses.iter().map(|a| a.answers_by.len()).sum(), 0, 0],
+        Message::Terms(m) => [m.shares.len(), 0, 0, 0],
+        Message::OrderEvents(m) => [m.failures.len(), 0, 0, 0],
+        Message::OrderEnded(m) => [m.order.as_ref().map_or(0, |order| order.addresses.len()), 0, 0, 0],
         _ => Counts::default(),
     }
 }

@@ -50,6 +50,9 @@ pub mod feature {
     /// Digests are told of objects that are wanted already, so that other holders can bring parts of them.
     pub const SOURCES: u64 = 1 << 24;
 
+    /// Jobs that are slices of one on which several hosts work: `Options.is_slice`, `Options.instead_of`.
+    pub const SLICES: u64 = 1 << 25;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
@@ -70,7 +73,8 @@ pub mod feature {
         | GROWTH
         | VIEW
         | SHARED_PACE
-        | SOURCES;
+        | SOURCES
+        | SLICES;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

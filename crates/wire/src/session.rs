@@ -143,6 +143,11 @@ pub struct Options {
     /// Blocks in flight where storage is read and written; absent where the engine's own number is.
     #[prost(message, optional, tag = "28")]
     pub depths: Option<Depths>,
+    /// The job is a slice of one that several hosts work on; the ids of the slices that it takes over from.
+    #[prost(bool, tag = "31")]
+    pub is_slice: bool,
+    #[prost(bytes = "vec", repeated, tag = "32")]
+    pub instead_of: Vec<Vec<u8>>,
     /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,

@@ -16,7 +16,7 @@ use crate::output::progress::Mode;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::orders::Ordered;
 use crate::transfer::third_party::{self, Sending, TwoHosts};
-use crate::transfer::{self, Finished, Request, Ssh};
+use crate::transfer::{self, Finished, HostNames, Request, Ssh};
 use ::transfer::Ended;
 use daemon::reservation::{Hook, Reserved, Wanted};
 use model::follow::{Follow, View};
@@ -59,6 +59,12 @@ pub struct Args {
     /// compared with what the first holder has. Repeat it for each (docs/replicas.md)
     #[arg(long, value_name = "NAME:PATH", env = "THALWEG_REPLICA")]
     replica: Vec<OsString>,
+    /// Other endpoints that see the same files as that of SRC: all of them send, each a part (docs/hosts.md)
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', env = "THALWEG_HOSTS")]
+    hosts: Vec<String>,
+    /// Other endpoints that see the same files as that of DST: each receives a part
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', env = "THALWEG_TO_HOSTS")]
+    to_hosts: Vec<String>,
     /// How files become durable before they appear: one by one, in groups, or without waiting
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]
     fsync: Fsync,
@@ -307,7 +313,8 @@ pub fn run_spec(
     check_buffer(buffer.as_ref(), &spec.sources, &spec.destination)?;
     let ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet };
     let progress = progress.resolved(args.json, args.quiet);
-    let request = Request { command, spec, buffer, catalogue: None, manifest: None, progress, ssh };
+    let hosts = HostNames { from: args.hosts.clone(), to: args.to_hosts.clone() };
+    let request = Request { command, spec, buffer, catalogue: None, manifest: None, progress, ssh, hosts };
     carry_out(&args, &request, |interrupt, events| transfer::run(&request, started, interrupt, events))
 }
 
@@ -430,6 +437,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
         manifest: args.manifest.clone(),
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
+        hosts: HostNames { from: args.hosts.clone(), to: args.to_hosts.clone() },
     })
 }
 

@@ -17,7 +17,7 @@ use mover::receiver::{BUFFERED, Tally};
 use mover::{Ending, Followed, PathReport, Report, Snapshot};
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use transfer::{Direction, Ended, Legs, Sample, legs};
+use transfer::{Direction, Ended, HostShare, Legs, Sample, legs};
 
 const VERSION: u32 = 1;
 
@@ -319,6 +319,7 @@ struct Done {
     streams: u32,
     paths: Vec<DonePath>,
     sources: Vec<DoneSource>,
+    hosts: Vec<DoneHost>,
     engine: Option<String>,
     cc: Option<String>,
     rtt_us: Option<u64>,
@@ -380,6 +381,24 @@ impl DoneSource {
             difference: tally.difference.clone(),
             dropped: tally.dropped.clone(),
         }
+    }
+}
+
+/// One of several hosts that sent.
+#[derive(Serialize)]
+struct DoneHost {
+    name: String,
+    bytes: u64,
+    files: u64,
+    slices: u64,
+    lost: u64,
+    bottleneck: String,
+}
+
+impl DoneHost {
+    fn of(share: &HostShare) -> DoneHost {
+        let HostShare { name, files, bytes, bytes_sent: _, slices, lost, bottleneck } = share.clone();
+        DoneHost { name, bytes, files, slices, lost, bottleneck }
     }
 }
 
@@ -476,6 +495,7 @@ impl Done {
             streams: report.map_or(0, |report| report.streams),
             paths: ended.paths.iter().map(DonePath::of).collect(),
             sources: ended.sources.iter().map(DoneSource::of).collect(),
+            hosts: ended.hosts.iter().map(DoneHost::of).collect(),
             engine: report.and_then(|report| said(&report.engine)),
             cc: report.and_then(|report| said(&report.congestion)),
             rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),

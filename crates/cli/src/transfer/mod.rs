@@ -1,11 +1,12 @@
 //! Transfers as commands: what was asked for on the command line carried out by the crate `transfer`, shown and told.
 //!
-//! `request` is what was asked for, and what came of it; `remote` reaches the other side, `sftp` one that has no Thalweg, `third_party` has two remote hosts copy, `orders` two endpoints,
+//! `request` is what was asked for, and what came of it; `remote` reaches the other side, `sftp` one that has no Thalweg, `third_party` has two remote hosts copy, `orders` two endpoints, `hosts` several hosts,
 //! `shown` shows a transfer while it runs, `presence` lets other processes see it.
 //! Not here: how a transfer is carried out.
 
 mod request;
 mod remote;
+mod hosts;
 pub mod third_party;
 pub mod orders;
 mod shown;
@@ -18,10 +19,11 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::output::json::Events;
 use ::transfer::{Kind, Means, Peers, Transfer};
+use hosts::Hosts;
 use orders::Ordered;
 pub use remote::Reachable;
 pub use remote::{Remote, Ssh, Use};
-pub use request::{Finished, Request, stopped};
+pub use request::{Finished, HostNames, Request, stopped};
 use shown::Shown;
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,6 +36,9 @@ pub fn run(
     interrupt: &Interrupt,
     events: Option<Arc<Events>>,
 ) -> Result<Finished> {
+    if let Some(hosts) = Hosts::of(request)? {
+        return hosts.run(request, started, interrupt, events);
+    }
     if let Some(ordered) = Ordered::of(request)? {
         return ordered.run(request, started, interrupt, events);
     }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LOOK: Duration = Duration::from_millis(200);
-const LINE_EVERY: Duration = Duration::from_secs(30);
+pub(super) const LINE_EVERY: Duration = Duration::from_secs(30);
 /// How long a job that was handed in is looked at before `--detach` lets go of it.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 /// How long an endpoint that carries a job out may be away before whoever follows it gives up. The job goes on.
@@ -324,7 +324,7 @@ pub fn amounts(news: &OrderNews) -> String {
     text
 }
 
-fn sample_of(news: &OrderNews) -> Sample {
+pub(super) fn sample_of(news: &OrderNews) -> Sample {
     let rate = Rate { bytes_per_second: news.bytes_per_second as f64 };
     let counts = Counts {
         files_listed: news.files_listed,
@@ -389,7 +389,7 @@ pub fn summary(ended: &OrderEnded, destination: &str) -> Vec<String> {
 }
 
 /// The job's end as that of the command.
-fn finished(request: &Request, told: &Told, started: Instant) -> Finished {
+pub(super) fn finished(request: &Request, told: &Told, started: Instant) -> Finished {
     let mut ended = Ended::before_the_start(&request.spec, Direction::Push);
     let nothing = OrderEnded::default();
     let found = told.ended.as_ref().unwrap_or(&nothing);

@@ -13,6 +13,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::spool::Spool;
 
+/// The endpoints that a request names beside its locations.
+#[derive(Clone, Debug, Default)]
+pub struct HostNames {
+    pub from: Vec<String>,
+    pub to: Vec<String>,
+}
+
 /// What the user asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -25,6 +32,8 @@ pub struct Request {
     pub manifest: Option<PathBuf>,
     pub progress: Mode,
     pub ssh: Ssh,
+    /// Other hosts that work on it.
+    pub hosts: HostNames,
 }
 
 impl Request {
@@ -39,6 +48,7 @@ impl Request {
             manifest: None,
             progress: Mode::None,
             ssh: Ssh::default(),
+            hosts: HostNames::default(),
         }
     }
 }

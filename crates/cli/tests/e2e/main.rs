@@ -43,6 +43,7 @@ mod bundles;
 mod plans;
 mod follows;
 mod object_stores;
+mod hosts;
 mod orders;
 mod dav_servers;
 mod buffers;

@@ -326,6 +326,8 @@ mod tests {
             is_delta: _,
             fidelity: _,
             view: _,
+            // It ends what was written there in the name of other slices, whose ids nobody guesses.
+            slice: _,
         } = TransferOptions::default();
     }
 }

@@ -6,14 +6,14 @@
 //! compile before it has a key, or a reason to have none.
 
 use super::{Bounds, RETRIES_DEFAULT, TransferSpec, VERSION};
-use crate::Fidelity;
 use crate::filter::{Filter, Rule};
 use crate::location::Location;
 use crate::name::{Escaped, unescape};
-use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, TransferOptions};
+use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, INSTEAD_OF_MAX, Slice, TransferOptions};
 use crate::pace::Timetable;
 use crate::paths::PathWish;
 use crate::selection::{Choice, Listed};
+use crate::{Fidelity, JobId};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -74,6 +74,8 @@ form! {
     paths: String,
     cc: String,
     class: String,
+    // The job is a slice of one that several hosts work on, and takes over from these.
+    slice: Vec<String>,
     memory: usize,
     retries: u32,
     max_duration: f64,
@@ -159,6 +161,7 @@ fn of_options(options: TransferOptions) -> Form {
         buffer,
         // Whoever stays for less says so when it asks.
         wait: _,
+        slice,
     } = options;
     let default = TransferOptions::default();
     let kept = fidelity.names();
@@ -187,6 +190,7 @@ fn of_options(options: TransferOptions) -> Form {
         max_transfer: payload_bytes_max,
         buffer: unless(buffer, default.buffer),
         class: class.map(|class| class.name().to_owned()),
+        slice: slice.map(|slice| slice.instead_of.iter().map(ToString::to_string).collect()),
         ..Form::default()
     }
 }
@@ -231,6 +235,7 @@ impl TryFrom<Form> for TransferSpec {
             view: None,
             buffer: word(form.buffer, default.buffer)?,
             wait: default.wait,
+            slice: form.slice.map(slice).transpose()?,
         };
         Ok(TransferSpec {
             sources: form.sources.iter().map(|text| location(text)).collect::<Result<_, _>>()?,
@@ -309,6 +314,15 @@ fn filter(rules: Vec<String>) -> Result<Filter, String> {
 fn listed(paths: Vec<String>) -> Result<Listed, String> {
     let paths = paths.iter().map(|path| bytes(path)).collect::<Result<Vec<_>, _>>()?;
     Listed::new(paths).map_err(|(path, why)| format!("files: {}: {why}", Escaped(&path)))
+}
+
+fn slice(texts: Vec<String>) -> Result<Arc<Slice>, String> {
+    let job = |text: &String| JobId::from_hex(text).ok_or_else(|| format!("slice {text:?} is no job"));
+    let instead_of: Vec<_> = texts.iter().map(job).collect::<Result<_, _>>()?;
+    match instead_of.len() <= INSTEAD_OF_MAX {
+        true => Ok(Arc::new(Slice { instead_of })),
+        false => Err(format!("a slice takes over from {INSTEAD_OF_MAX} others at most")),
+    }
 }
 
 fn span(seconds: f64) -> Result<Duration, String> {

@@ -184,6 +184,9 @@ impl ReceiveJob {
     ) -> store::Result<Arc<ReceiveJob>> {
         let facts = sink.facts()?;
         needs::check(&spec.options, &facts)?;
+        if let Some(slice) = &spec.options.slice {
+            sink.fence(spec.id, &slice.instead_of)?;
+        }
         let durability = match spec.options.fsync {
             _ if facts.is_memory_backed || spec.options.is_dry_run => Durability::None,
             _ if facts.confirms => Durability::Group,

@@ -234,6 +234,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::DELTA != 0)
     }
 
+    /// Whether another host can take over what the endpoint receives.
+    pub fn knows_slices(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::SLICES != 0)
+    }
+
     /// Whether the endpoint shows what has arrived of a growing file.
     pub fn knows_views(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::VIEW != 0)

@@ -4,6 +4,7 @@
 
 use super::blocks::WriteVerdict;
 use super::facts;
+use super::fence;
 use super::keep::Keeper;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
@@ -12,7 +13,7 @@ use super::wait::once;
 use crate::sink::{PublishRule, Staged};
 use crate::{Error, Result};
 use model::mutant;
-use model::{Entry, FailureKind, Kind, Name, ObjectId, Timestamp};
+use model::{Entry, FailureKind, JobId, Kind, Name, ObjectId, Timestamp};
 use os::fs::{fsync, openat, renameat_with, syncfs, unlinkat};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, statat};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 /// The sticky bit of a directory that is not to have it in the end.
 pub(super) const UNFINISHED: u32 = 0o1000;
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     pub staging_parent: Arc<OwnedFd>,
     /// Whose staging it is of those that share the storage.
     pub host: Name,
+    /// The job is a slice of one that several hosts work on: its staging is its own, so that another host can take it away.
+    pub slice: OnceLock<JobId>,
     pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// Where links are made before they get their names, by device number.
     pub link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
@@ -114,8 +117,20 @@ impl Shared {
             return Ok(staging.clone());
         }
         let is_at_root = device(self.staging_parent.as_fd())? == wanted;
+        let slice = self.slice.get().copied();
+        if !is_at_root && slice.is_some() {
+            let why = "another file system is mounted here, where several hosts cannot work on one job: copy it without --hosts";
+            return Err(Error::of_kind(FailureKind::Other, "stage", b"", why));
+        }
         let parent = if is_at_root { &self.staging_parent } else { directory };
-        let staging = Arc::new(Staging::open(parent.clone(), &self.host)?);
+        let staging = Arc::new(Staging::open(parent.clone(), &self.host, slice)?);
+        // It may have been taken over since the job began: whoever did that has not seen this staging.
+        if let Some(job) = slice
+            && let Err(e) = fence::check(self.staging_parent.as_fd(), job)
+        {
+            staging.remove_if_empty();
+            return Err(e);
+        }
         stagings.insert(wanted, staging.clone());
         Ok(staging)
     }

@@ -19,20 +19,20 @@ use super::source::PosixSource;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, Staging};
 use super::tree::Tree;
-use super::{facts, host, list};
+use super::{facts, fence, host, list};
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
 use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
-use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
+use model::{Entry, FailureKind, Fidelity, JobId, Kind, Name, ObjectId};
 use os::fs::{fchmod, futimens, mkdirat, openat, unlinkat};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 pub struct PosixSink {
     pub(super) shared: Arc<Shared>,
@@ -49,6 +49,7 @@ impl PosixSink {
             stagings: Mutex::default(),
             staging_parent: root,
             host: host::own().clone(),
+            slice: OnceLock::new(),
             lanes: RwLock::default(),
             link_lanes: Mutex::default(),
             unfinished: Mutex::default(),
@@ -114,6 +115,13 @@ impl PosixSink {
 impl Sink for PosixSink {
     fn facts(&self) -> Result<SinkFacts> {
         facts::sink_facts(self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open", b"", e))?.as_fd())
+    }
+
+    fn fence(&self, slice: JobId, instead_of: &[JobId]) -> Result<()> {
+        fence::take_over(&self.shared.staging_parent, instead_of)?;
+        fence::check(self.shared.staging_parent.as_fd(), slice)?;
+        let _ = self.shared.slice.set(slice);
+        Ok(())
     }
 
     fn probe(&self, engines: &Engines, is_durable: bool) {
@@ -367,7 +375,7 @@ impl Sink for PosixSink {
         if !self.shared.is_closed.swap(true, Relaxed)
             && stagings.is_empty()
             && Staging::is_there(&self.shared.staging_parent)
-            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone(), &self.shared.host)
+            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone(), &self.shared.host, None)
         {
             stagings.insert(staging.device, Arc::new(staging));
         }

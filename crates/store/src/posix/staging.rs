@@ -5,6 +5,8 @@
 //!     host-NAME/                   0700, this host's
 //!         lane-RANDOM/             small files of one lane, numbered; held by a lock while the lane lives
 //!         KEY.data  KEY.log        one large object and its extent log; the log is locked while an attempt works on it
+//!         slice-JOB/               the same for one slice of a job that several hosts work on (`fence`)
+//!     void-JOB/                    a slice that another host has taken over
 //! ```
 //!
 //! Invariants:
@@ -16,9 +18,10 @@
 
 use super::beneath;
 use super::facts::STAGING_PREFIX;
+use super::slices::slice_name;
 use super::sweep::Sweep;
 use crate::{Error, Result};
-use model::{FailureKind, Name, mutant};
+use model::{FailureKind, JobId, Name, mutant};
 use os::fs::{mkdirat, openat, unlinkat};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
@@ -31,15 +34,14 @@ use std::time::SystemTime;
 
 /// How often a lane's directory may be swept before it is locked, and how often staging itself may be removed before it
 /// is: whoever may write to the root could go on with that for ever.
-const TRIES_MAX: u32 = 100;
+pub(super) const TRIES_MAX: u32 = 100;
 
 pub struct Staging {
-    /// This host's.
+    /// This host's, or a slice's.
     pub directory: Arc<OwnedFd>,
     pub device: u64,
-    host: Name,
-    /// That of all hosts.
-    shared: OwnedFd,
+    /// The directories on the way there from `parent`, with their names; the last is `directory`.
+    levels: Vec<(Arc<OwnedFd>, Name)>,
     parent: Arc<OwnedFd>,
 }
 
@@ -49,14 +51,22 @@ impl Staging {
         statat(parent, own_name().as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Opens (or makes) the staging directory of a host below `parent` and sweeps what dead attempts left.
-    pub fn open(parent: Arc<OwnedFd>, host: &Name) -> Result<Staging> {
+    /// Opens (or makes) the staging directory of a host below `parent` and sweeps what dead attempts left; of a slice, its own
+    /// within it.
+    pub fn open(parent: Arc<OwnedFd>, host: &Name, slice: Option<JobId>) -> Result<Staging> {
         for _ in 0..TRIES_MAX {
             let Some(shared) = open_private(parent.as_fd(), &own_name())? else { continue };
-            let Some(directory) = open_private(shared.as_fd(), host)? else { continue };
+            let Some(own) = open_private(shared.as_fd(), host)? else { continue };
+            Sweep::new(&own, host).run(&shared);
+            let mut levels = vec![(Arc::new(shared), own_name()), (Arc::new(own), host.clone())];
+            if let Some(job) = slice {
+                let name = slice_name(job);
+                let Some(directory) = open_private(levels[1].0.as_fd(), &name)? else { continue };
+                levels.push((Arc::new(directory), name));
+            }
+            let directory = levels[levels.len() - 1].0.clone();
             let device = fstat(&directory).map_err(failed)?.st_dev;
-            Sweep::new(&directory, host).run(&shared);
-            return Ok(Staging { directory: Arc::new(directory), device, host: host.clone(), shared, parent });
+            return Ok(Staging { directory, device, levels, parent });
         }
         Err(failed(Errno::BUSY))
     }
@@ -89,20 +99,23 @@ impl Staging {
         matches!(unlinkat(&self.directory, &lane.name, AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT))
     }
 
-    /// Removes this host's directory if nothing is in it and no one else uses it, and then that of all hosts.
+    /// Removes this directory if nothing is in it and no one else uses it, and then those above it.
     pub fn remove_if_empty(&self) {
-        if remove_unused(&self.directory, self.shared.as_fd(), &self.host) {
-            remove_unused(&self.shared, self.parent.as_fd(), &own_name());
+        for (at, (directory, name)) in self.levels.iter().enumerate().rev() {
+            let parent = if at == 0 { &self.parent } else { &self.levels[at - 1].0 };
+            if !remove_unused(directory, parent.as_fd(), name) {
+                return;
+            }
         }
     }
 }
 
-fn failed(e: Errno) -> Error {
+pub(super) fn failed(e: Errno) -> Error {
     Error::new("make staging directory", STAGING_PREFIX, e)
 }
 
 /// Opens, or makes, a directory that is this user's alone. `None` when its last user removed it just now.
-fn open_private(parent: BorrowedFd<'_>, name: &Name) -> Result<Option<OwnedFd>> {
+pub(super) fn open_private(parent: BorrowedFd<'_>, name: &Name) -> Result<Option<OwnedFd>> {
     match mkdirat(parent, name.as_c_str(), Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
         // What it was to lie in is gone.
@@ -146,7 +159,7 @@ fn remove_unused(directory: &OwnedFd, parent: BorrowedFd<'_>, name: &Name) -> bo
 }
 
 /// What this user's staging is called.
-fn own_name() -> Name {
+pub(super) fn own_name() -> Name {
     let mut name = STAGING_PREFIX.to_vec();
     name.extend_from_slice(rustix::process::geteuid().as_raw().to_string().as_bytes());
     Name::new(&name).expect("prefix and digits are a name")
@@ -211,7 +224,7 @@ pub(super) mod tests {
     use std::path::{Path, PathBuf};
 
     pub fn open(path: &Path) -> Result<Staging> {
-        Staging::open(Arc::new(beneath::open_directory(path).unwrap()), host::own())
+        Staging::open(Arc::new(beneath::open_directory(path).unwrap()), host::own(), None)
     }
 
     /// Where this user's staging lies, of all hosts and of this one.
@@ -242,7 +255,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (open(dir.path()).unwrap(), open(dir.path()).unwrap());
         let parent = Arc::new(beneath::open_directory(dir.path()).unwrap());
-        let elsewhere = Staging::open(parent, &host::named("other")).unwrap();
+        let elsewhere = Staging::open(parent, &host::named("other"), None).unwrap();
         first.remove_if_empty();
         second.make_lane().unwrap();
         drop(first);

@@ -10,6 +10,7 @@
 //! - A pair is taken over into this host's directory, where it is found again, with its lock won.
 
 use super::host::HOST_PREFIX;
+use super::slices::{SLICE_PREFIX, VOID_PREFIX};
 use super::{beneath, facts, list};
 use model::{Name, mutant};
 use os::fs::{renameat_with, unlinkat};
@@ -22,8 +23,8 @@ use std::time::SystemTime;
 const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// Clocks that differ by more than this say nothing about the age of others' files.
 const CLOCKS_APART_SECONDS: i64 = 24 * 3600;
-/// Directories below a host's: its lanes.
-const LEVELS: u32 = 2;
+/// Directories below a host's: its slices and their lanes.
+const LEVELS: u32 = 3;
 
 pub(super) struct Sweep<'a> {
     own: &'a OwnedFd,
@@ -43,6 +44,7 @@ impl<'a> Sweep<'a> {
         if facts::has_locks_for_all(shared.as_fd()) || mutant::is_on("sweep-other-hosts") {
             // Of an earlier version, or of one that is older than the directories of hosts.
             self.by_locks(shared, true);
+            self.sweep_voids(shared);
             self.each_other(shared, &mut |name, _| {
                 let Ok(other) = beneath::open_child(shared.as_fd(), name) else { return };
                 let is_free = flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -92,6 +94,8 @@ impl<'a> Sweep<'a> {
                 let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
                 if is_directory && name.as_bytes().starts_with(b"lane-") {
                     sweep_lane(place, name);
+                } else if is_directory && name.as_bytes().starts_with(SLICE_PREFIX) {
+                    self.sweep_slice(place, name);
                 } else if !is_directory {
                     // A stem with a random part was one attempt's own: no other will look for it.
                     let is_own = name.as_bytes().contains(&b'-');
@@ -101,6 +105,26 @@ impl<'a> Sweep<'a> {
                         self.take_over(place, name);
                     }
                 }
+            }
+            true
+        });
+    }
+
+    /// What an attempt at a slice left: the next one of the same host finds large objects again.
+    fn sweep_slice(&self, place: &OwnedFd, name: &Name) {
+        let Ok(slice) = beneath::open_child(place.as_fd(), name) else { return };
+        if flock(&slice, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            self.by_locks(&slice, false);
+            let _ = unlinkat(place, name.as_c_str(), AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Whoever could still come with a slice that was taken over has no warrant any more.
+    fn sweep_voids(&self, shared: &OwnedFd) {
+        let _ = list::read_directory(shared.as_fd(), &mut |name, status| {
+            let is_old = status.is_ok_and(|status| self.now - status.st_ctime > KEPT_SECONDS + CLOCKS_APART_SECONDS);
+            if is_old && name.as_bytes().starts_with(VOID_PREFIX) {
+                let _ = unlinkat(shared, name.as_c_str(), AtFlags::REMOVEDIR);
             }
             true
         });
@@ -262,7 +286,7 @@ mod tests {
         make(&gone.join("lane-2"), &["0"]);
         make(&gone, &["a.data", "a.log", "c.data", "c.log", "e-1.log"]);
         let parent = Arc::new(beneath::open_directory(dir.path()).unwrap());
-        let live = Staging::open(parent, &busy).unwrap();
+        let live = Staging::open(parent, &busy, None).unwrap();
         let lane = live.make_lane().unwrap();
         // It took over what had no owner; what it has itself is in use.
         assert_eq!(fs::read_dir(&shared).unwrap().count(), 1, "what is left has all come to its own");

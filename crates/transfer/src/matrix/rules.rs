@@ -260,6 +260,22 @@ const OPTIONS: &[Rule] = &[
     },
     Rule {
         verbs: COPIES,
+        when: &[NotBoth(Ends::ENDPOINT)],
+        flags: &[any("hosts"), any("to-hosts")],
+        is_idle: false,
+        why: "{flag} is for copies between two endpoints, each of which may have several hosts",
+        instead: "omit it, or run `thalweg serve` on the hosts of both sides and name one as the source and one as the destination",
+    },
+    Rule {
+        verbs: Verbs::SYNC.or(Verbs::FOLLOW),
+        when: &[],
+        flags: &[any("hosts"), any("to-hosts")],
+        is_idle: false,
+        why: "{flag}: several hosts only copy",
+        instead: "copy with cp, and then sync from one host: it finds everything there",
+    },
+    Rule {
+        verbs: COPIES,
         when: &[Both(Ends::ENDPOINT)],
         flags: &[
             any("manifest"),

@@ -22,6 +22,8 @@ pub fn run(data: &[u8]) {
     // What says nothing is left out.
     let depths = Depths { read: bytes.u8().into(), write: bytes.u8().into() };
     let depths = (depths != Depths::default()).then_some(depths);
+    let (is_slice, instead_of) =
+        (bytes.u8() & 1 == 1, vec![vec![bytes.u8(); usize::from(bytes.u8())]; usize::from(bytes.u8())]);
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -42,6 +44,8 @@ pub fn run(data: &[u8]) {
         unfinished,
         buffer,
         depths,
+        is_slice,
+        instead_of,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),

@@ -114,8 +114,8 @@ static SAMPLES: &[Sample] = &[
     of(&["--one-way"], "", "check"),
 ];
 
-/// They need a bed of their own (`replicas`).
-pub const ELSEWHERE: &[&str] = &["replica"];
+/// They need a bed of their own (`replicas`, `hosts`).
+pub const ELSEWHERE: &[&str] = &["replica", "hosts", "to-hosts"];
 
 pub fn samples(verb: &str) -> Vec<&'static Sample> {
     SAMPLES.iter().filter(|sample| sample.verbs.split(' ').any(|known| known == verb)).collect()

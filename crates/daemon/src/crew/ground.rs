@@ -1,0 +1,111 @@
+//! Whether hosts that are to work on one job have one file system in common, asked before any of them is told to.
+//!
+//! Two directories are taken for one if inode, size and both times are the same: a copy has other inodes, and another time of change.
+//!
+//! Not here: what a host may do. It says so when it is told to do something.
+
+use super::work::{Work, is_passing};
+use crate::endpoints::Endpoint;
+use crate::error::{Error, Result};
+use model::files::{Found, Question, Version};
+use model::{Exit, Location};
+use mover::session::{AskError, Client, Tuning};
+use transfer::ConnectOptions;
+
+/// The senders and receivers that can be used; those that cannot be reached now are told of and left out.
+pub fn usable(work: &Work<'_>) -> Result<(Vec<Endpoint>, Vec<Endpoint>)> {
+    let from = work.spec.sources[0].path();
+    let senders = same(work, &work.senders, from, false)?;
+    // One is asked for nothing that a copy to it would not need.
+    let receivers = match work.receivers.len() {
+        1 => work.receivers.clone(),
+        _ => same(work, &work.receivers, work.spec.destination.path(), true)?,
+    };
+    Ok((senders, receivers))
+}
+
+/// A session for questions alone.
+pub fn client(work: &Work<'_>, endpoint: &Endpoint) -> Result<Client> {
+    let options =
+        ConnectOptions { tuning: Tuning { streams: Some(0), ..Tuning::default() }, ..ConnectOptions::default() };
+    crate::connect(endpoint, &work.identity, &options)
+}
+
+fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> Result<Vec<Endpoint>> {
+    let mut found: Vec<(Endpoint, Version)> = Vec::new();
+    let mut unreached = None;
+    for endpoint in endpoints {
+        match look(work, endpoint, path, is_made && found.is_empty()) {
+            Ok(version) => found.push((endpoint.clone(), version)),
+            Err(e) if is_passing(&e) => {
+                (work.tell)(&format!("{} is left out: {}", endpoint.name, e.message));
+                unreached.get_or_insert(e);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    let Some((first, version)) = found.first() else {
+        return Err(unreached.unwrap_or_else(|| Error::new(Exit::Usage, "no host is named")));
+    };
+    match found.iter().find(|(_, other)| other != version) {
+        None => Ok(found.into_iter().map(|(endpoint, _)| endpoint).collect()),
+        Some((other, _)) => {
+            let path = Location::Named { name: first.name.clone(), path: path.to_vec() };
+            let text = format!("{} does not see the same files as {path}", other.name);
+            Err(Error::new(Exit::Refused, text).hint(
+                "hosts that work on one job share a file system and serve the same directory of it (docs/hosts.md)",
+            ))
+        }
+    }
+}
+
+/// The directory at a path, as an endpoint sees it.
+fn look(work: &Work<'_>, endpoint: &Endpoint, path: &[u8], is_made: bool) -> Result<Version> {
+    let client = client(work, endpoint)?;
+    // Without its slash, so that a file is seen as one.
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let paths = vec![path.to_vec()];
+    if is_made && !path.is_empty() {
+        let make = Question::Make { paths: paths.clone(), with_parents: true };
+        ask(work, &client, endpoint, &make)?;
+    }
+    let seen = ask(work, &client, endpoint, &Question::List { paths, levels: 0, digest: None });
+    client.close();
+    seen?.ok_or_else(|| {
+        let path = Location::Named { name: endpoint.name.clone(), path: path.to_vec() };
+        Error::new(Exit::Usage, format!("{path} is no directory"))
+            .hint("several hosts work on directories: omit --hosts")
+    })
+}
+
+/// What stands there, if it is a directory.
+fn ask(work: &Work<'_>, client: &Client, endpoint: &Endpoint, question: &Question) -> Result<Option<Version>> {
+    let (mut seen, mut failed) = (None, None);
+    let asked = client.ask(question, work.stop, &mut |record| {
+        match record.found {
+            Found::Object { status, .. } if record.path.is_empty() && status.is_directory() => {
+                seen = Some(status.version());
+            }
+            Found::Failed { kind: _, text } => failed = Some(text),
+            _ => {}
+        }
+        true
+    });
+    asked.map_err(|e| of_ask(endpoint, &e))?;
+    match failed {
+        Some(text) => {
+            let text = format!("{}: {}", endpoint.name, model::name::Escaped(text.as_bytes()));
+            Err(Error::new(Exit::Failed, text).hint("check the path, and what this client may do there"))
+        }
+        None => Ok(seen),
+    }
+}
+
+pub fn of_ask(endpoint: &Endpoint, e: &AskError) -> Error {
+    match e {
+        AskError::Connect(e) => Error::from_connect(&endpoint.name, e),
+        AskError::Refused(refusal) => Error::from_refusal(&endpoint.name, refusal),
+        AskError::Lost(_) => Error::new(Exit::Temporary, format!("{}: the connection was lost", endpoint.name)),
+        AskError::Interrupted(_) => Error::new(Exit::Interrupted, "stopped"),
+    }
+}

@@ -1,0 +1,360 @@
+//! Several hosts that share a file system work on one job: it is cut into slices, each of which is an order to one of them.
+//!
+//! `work` is what is asked for; `ground` asks whether hosts have the same files, `slice` carries one slice out, `state` is who has what, `journal` remembers those that are open. Whoever
+//! calls `run` lists the source, hands slices out and takes them back (`cluster::Board`); content goes straight from host to host. When all
+//! slices are done, one host does the whole job once more as any copy does: it skips what is there, sends what was left, and
+//! gives directories their times. What that last one says is the result.
+//!
+//! Invariants:
+//! - A host is told of a slice after the journal has it.
+//! - A slice that was lost is named to every one that is handed out after it, until one that was told of it has succeeded: its
+//!   receiver has then seen to it that nothing more appears of the lost one (`Sink::fence`).
+//! - Nothing counts because a sending host says so: the last slice compares everything.
+//!
+//! Not here: who holds which bundle (`cluster`), what an order is (`hand_in`, `orders`).
+
+mod ground;
+mod journal;
+mod slice;
+mod state;
+mod work;
+
+use crate::error::{Error, Result};
+use crate::hand_in::{OrderNews, Told};
+pub use cluster::Counts;
+use cluster::{Bundle, Cut, Weight};
+use journal::Journal;
+use model::files::{ALL_LEVELS, FileKind, Found, Question};
+use model::options::{Buffer, Wait};
+use model::order::{Role, Status, Steer};
+use model::{Exit, JobId, TransferSpec};
+use slice::{Carrier, Outcome, Task, steer};
+use state::{FAILURES_MAX, State, status_of};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use transfer::HostShare;
+use wire::limits::ORDER_TRANSFER_BYTES_MAX;
+pub use work::Work;
+
+/// Slices that a host has at once: while one begins or ends, the other moves data.
+const LANES: usize = 2;
+/// Work for so long is handed out at once, by the rate of the host's last slice.
+const PAGE_MS: u64 = 15_000;
+/// Bundles that wait; the listing waits for them.
+const OPEN_MAX: usize = 1000;
+const LOOK: Duration = Duration::from_millis(200);
+/// Of an order, for what is in it beside paths and options.
+const ORDER_SPARE_BYTES: usize = 24 << 10;
+
+pub struct Done {
+    pub shares: Vec<HostShare>,
+    /// Of the last slice, which went over everything.
+    pub last: Told,
+    pub counts: Counts,
+}
+
+pub struct Crew<'a> {
+    work: &'a Work<'a>,
+    /// What a list of paths may take in an order.
+    list_bytes_max: usize,
+    started: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Runs the job to its end.
+///
+/// # Errors
+/// When hosts cannot work on it, or none is left that does. What is done stays done, and the same command goes on.
+pub fn run(work: &Work<'_>) -> Result<Done> {
+    check(work.spec)?;
+    let journal = Journal::open(work.state, work.job)?;
+    let (senders, receivers) = ground::usable(work)?;
+    let bare = serde_json::to_string(work.spec).map_or(usize::MAX, |text| text.len());
+    let list_bytes_max = ORDER_TRANSFER_BYTES_MAX.saturating_sub(bare).saturating_sub(ORDER_SPARE_BYTES);
+    let crew = Crew {
+        work,
+        list_bytes_max,
+        started: Instant::now(),
+        changed: Condvar::new(),
+        state: Mutex::new(State::new(journal, senders, receivers)),
+    };
+    crew.run()
+}
+
+/// # Errors
+/// With what several hosts cannot do together.
+fn check(spec: &TransferSpec) -> Result<()> {
+    let TransferSpec { options, choice, bounds, .. } = spec;
+    let asked = [
+        (spec.sources.len() != 1 || !spec.replicas.is_empty(), "several sources"),
+        (choice.listed.is_some(), "a list of files"),
+        (options.deletion.is_some(), "removing files"),
+        (options.backup.is_some(), "--backup-dir"),
+        (options.is_dry_run || options.tells_changes, "a dry run, or a list of changes"),
+        (options.fidelity.hard_links, "--hard-links"),
+        (options.pace.is_some() || options.payload_bytes_max.is_some(), "--bwlimit or --max-transfer"),
+        (bounds.duration_max.is_some(), "--max-duration"),
+        (options.buffer == Buffer::Always || options.wait != Wait::Delivered, "--buffer or --wait"),
+    ];
+    match asked.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, what)) => Err(Error::new(Exit::Usage, format!("{what}: not for copies by several hosts"))
+            .hint("omit it, or omit --hosts and --to-hosts")),
+        None => Ok(()),
+    }
+}
+
+impl Crew<'_> {
+    fn run(self) -> Result<Done> {
+        let crew = &self;
+        std::thread::scope(|scope| {
+            scope.spawn(move || crew.list());
+            let hosts = crew.lock().hosts.len();
+            for host in 0..hosts {
+                for _ in 0..LANES {
+                    scope.spawn(move || crew.serve(host));
+                }
+            }
+            let mut state = crew.lock();
+            while !crew.is_over(&state) {
+                let (news, counts) = (state.news(), state.board.counts());
+                drop(state);
+                (crew.work.show)(&news, counts);
+                state = crew.wait(crew.lock());
+            }
+        });
+        let failed = self.lock().failed.take();
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let last = self.finish()?;
+        let State { journal, hosts, board, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(status_of(&last), Status::Failed) {
+            journal.end();
+        }
+        Ok(Done { shares: hosts.into_iter().map(|host| host.share).collect(), last, counts: board.counts() })
+    }
+
+    /// Cuts the source into bundles as it is listed. What is not listed is left to the last slice.
+    fn list(&self) {
+        let endpoints: Vec<_> = self.lock().hosts.iter().map(|host| host.endpoint.clone()).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+        let selection = self.work.spec.choice.at(now);
+        let question =
+            Question::List { paths: vec![self.work.spec.sources[0].path().to_vec()], levels: ALL_LEVELS, digest: None };
+        for endpoint in &endpoints {
+            let Ok(client) = ground::client(self.work, endpoint) else { continue };
+            let mut cut = Cut::default();
+            let mut add = |bundle: Bundle| self.add(bundle);
+            let listed = client.ask(&question, self.work.stop, &mut |record| {
+                if let Found::Object { status, .. } = &record.found {
+                    let is_directory = status.is_directory();
+                    let file = (status.kind == FileKind::File).then_some((status.size_bytes, status.modified.seconds));
+                    if is_directory {
+                        cut.take(&record.path, None, &mut add);
+                    } else if selection.takes(&record.path, false, file) {
+                        let bytes = file.map_or(0, |(bytes, _)| bytes);
+                        cut.take(&record.path, Some(Weight { files: 1, bytes }), &mut add);
+                    }
+                }
+                !self.is_ended()
+            });
+            client.close();
+            if let Err(e) = &listed {
+                let error = ground::of_ask(endpoint, e);
+                (self.work.tell)(&format!("{}; one host copies what was not listed", error.message));
+            }
+            cut.finish(&mut add);
+            break;
+        }
+        let mut state = self.lock();
+        state.board.complete();
+        state.is_listed = true;
+        self.changed.notify_all();
+    }
+
+    fn add(&self, bundle: Bundle) {
+        let mut state = self.lock();
+        while state.board.counts().open >= OPEN_MAX && !self.is_over(&state) {
+            state = self.wait(state);
+        }
+        let weight = bundle.weight;
+        state.listed.add(weight);
+        state.board.add(Arc::new(bundle), weight);
+        self.changed.notify_all();
+    }
+
+    /// One lane of a host.
+    fn serve(&self, host: usize) {
+        while let Some(task) = self.next(host) {
+            let outcome = self.carry_out(&task);
+            self.settle(&task, outcome);
+        }
+    }
+
+    /// Waits for something to do; nothing when there is nothing more.
+    fn next(&self, host: usize) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if self.is_over(&state) || state.hosts[host].out.is_some() {
+                return None;
+            }
+            let now_ms = self.now_ms();
+            if state.hosts[host].not_before_ms <= now_ms && state.has_receiver(now_ms) {
+                if let Some(late) = state.board.late(host, now_ms) {
+                    state.lose(late);
+                }
+                let (cost_max, mut room) = (state.hosts[host].rate.saturating_mul(PAGE_MS), self.list_bytes_max);
+                let claimants = state.hosts.iter().filter(|host| host.out.is_none()).count() * LANES;
+                let page = state.board.claim(host, (claimants, cost_max), now_ms, &mut |bundle| {
+                    let is_room = bundle.list_bytes <= room;
+                    room = room.saturating_sub(bundle.list_bytes);
+                    is_room
+                });
+                if let Some(page) = page {
+                    let paths = page.bundles.iter().flat_map(|bundle| bundle.paths.iter().cloned()).collect();
+                    match state.task(self.work, host, Some((page.epoch, page.weight)), Some(paths), now_ms) {
+                        Ok(task) => return Some(task),
+                        Err(e) => {
+                            state.board.lose(page.epoch);
+                            state.fail(e);
+                        }
+                    }
+                    continue;
+                }
+            }
+            state = self.wait(state);
+        }
+    }
+
+    fn settle(&self, task: &Task, outcome: Outcome) {
+        let mut state = self.lock();
+        state.running.remove(&task.job);
+        let mut is_receivers = false;
+        let why =
+            match outcome {
+                Outcome::Ended(told) => match status_of(&told) {
+                    Status::Succeeded | Status::Partial if state.commit(task, &told, self.now_ms()) => {
+                        drop(state);
+                        self.changed.notify_all();
+                        // What it did is known here.
+                        return steer(self.work, task, Steer::Remove);
+                    }
+                    Status::Succeeded | Status::Partial => None,
+                    status => Some(told.ended.as_ref().map_or(status.word().to_owned(), |ended| {
+                        model::name::Escaped(ended.text.as_bytes()).to_string()
+                    })),
+                },
+                Outcome::Lost(why) => Some(why),
+                Outcome::Stuck(why) => {
+                    is_receivers = true;
+                    Some(why)
+                }
+                Outcome::Refused(e) => {
+                    state.hosts[task.host].failures = FAILURES_MAX;
+                    Some(e.message)
+                }
+                Outcome::TakesNone if task.role == Role::Sends => {
+                    state.hosts[task.host].role = Role::Fetches;
+                    state.give_back(task);
+                    self.changed.notify_all();
+                    return;
+                }
+                Outcome::TakesNone => Some("neither side carries out jobs".to_owned()),
+                Outcome::Taken | Outcome::Stopped => None,
+            };
+        if let Some(epoch) = task.epoch {
+            state.lose(epoch);
+        }
+        match why {
+            Some(why) if is_receivers => state.blame_receiver(task, &why, self.now_ms(), self.work.tell),
+            Some(why) => state.blame(task, &why, self.now_ms(), self.work.tell),
+            None => {}
+        }
+        self.changed.notify_all();
+    }
+
+    /// One host goes over everything.
+    fn finish(&self) -> Result<Told> {
+        let mut turn = 0;
+        loop {
+            if (self.work.stop)() {
+                return Err(Error::new(Exit::Interrupted, "stopped"));
+            }
+            let mut state = self.lock();
+            if let Some(error) = state.failed.take() {
+                return Err(error);
+            }
+            if !state.has_receiver(self.now_ms()) {
+                drop(self.wait(state));
+                continue;
+            }
+            let usable: Vec<_> = (0..state.hosts.len()).filter(|host| state.hosts[*host].out.is_none()).collect();
+            let host =
+                usable.iter().copied().min_by_key(|host| (state.hosts[*host].failures, (host + turn) % usable.len()));
+            let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
+            turn += 1;
+            let task = state.task(self.work, host, None, None, self.now_ms())?;
+            drop(state);
+            let outcome = self.carry_out(&task);
+            match &outcome {
+                Outcome::Ended(told) if !matches!(status_of(told), Status::Cancelled) => {
+                    let last = told.as_ref().clone();
+                    if matches!(status_of(told), Status::Failed) {
+                        return Ok(last);
+                    }
+                    self.settle(&task, outcome);
+                    return Ok(last);
+                }
+                _ => {}
+            }
+            let mut state = self.lock();
+            state.lost.push(task.job);
+            drop(state);
+            self.settle(&task, outcome);
+        }
+    }
+
+    fn carry_out(&self, task: &Task) -> Outcome {
+        let work = self.work;
+        let (still_holds, show) = (|| self.still_holds(task), |news: &OrderNews| self.show(task.job, news));
+        Carrier { work, still_holds: &still_holds, show: &show }.carry_out(task)
+    }
+
+    fn still_holds(&self, task: &Task) -> bool {
+        let state = self.lock();
+        state.failed.is_none() && task.epoch.is_none_or(|epoch| state.board.holds(epoch))
+    }
+
+    fn show(&self, job: JobId, news: &OrderNews) {
+        let mut state = self.lock();
+        state.running.insert(job, news.clone());
+        let (news, counts) = (state.news(), state.board.counts());
+        let is_last = state.board.is_over();
+        drop(state);
+        // While slices run, somebody else shows how they stand together.
+        if is_last {
+            (self.work.show)(&news, counts);
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_over(&self.lock())
+    }
+
+    fn is_over(&self, state: &State) -> bool {
+        state.board.is_over() || state.failed.is_some() || (self.work.stop)()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0
+    }
+}

@@ -1,0 +1,159 @@
+//! One slice from its order to its end: handed in at a host, and looked at until it ended, or until that host counts as lost.
+//!
+//! Not here: what becomes of it then (`super`).
+
+use super::work::{Work, is_passing};
+use crate::endpoints::Endpoint;
+use crate::error::{Error, Result};
+use crate::hand_in::{Desk, HandIn, OrderNews, TAKES_NONE, Told};
+use cluster::{Epoch, Weight};
+use model::name::Escaped;
+use model::order::{Kind, Reason, Role, Status, Steer};
+use model::{JobId, TransferSpec};
+use std::time::{Duration, Instant};
+
+/// How often a slice is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// A host that does not answer for so long is lost.
+const LEASE: Duration = Duration::from_secs(15);
+/// So is a slice in which nothing moves, though its host answers.
+const STALL: Duration = Duration::from_secs(60);
+
+pub struct Task {
+    pub host: usize,
+    pub receiver: usize,
+    /// Of the last one, which goes over everything, nothing.
+    pub epoch: Option<Epoch>,
+    pub job: JobId,
+    pub spec: TransferSpec,
+    pub executor: Endpoint,
+    pub peer: Endpoint,
+    pub role: Role,
+    pub weight: Weight,
+    pub since_ms: u64,
+}
+
+pub enum Outcome {
+    Ended(Box<Told>),
+    /// Its host does not answer: nobody knows whether it goes on.
+    Lost(String),
+    /// Its host answers, and cannot go on with the receiver that it was given.
+    Stuck(String),
+    /// Its host cannot do it, or refuses.
+    Refused(Error),
+    /// The host carries out no jobs; the other one may.
+    TakesNone,
+    /// It was taken away meanwhile.
+    Taken,
+    Stopped,
+}
+
+/// What an order that is under way has shown.
+struct Seen {
+    heard: Instant,
+    moved: Instant,
+    marks: [u64; 6],
+}
+
+/// Carries slices out for somebody who may take them away meanwhile.
+pub struct Carrier<'a> {
+    pub work: &'a Work<'a>,
+    pub still_holds: &'a dyn Fn() -> bool,
+    pub show: &'a dyn Fn(&OrderNews),
+}
+
+impl Carrier<'_> {
+    pub fn carry_out(&self, task: &Task) -> Outcome {
+        let mut seen = Seen { heard: Instant::now(), moved: Instant::now(), marks: [0; 6] };
+        let mut desk = None;
+        match self.hand_in(task, &mut desk, &seen) {
+            Ok(()) => {}
+            Err(e) if e.message.contains(TAKES_NONE) => return Outcome::TakesNone,
+            Err(_) if (self.work.stop)() => return Outcome::Stopped,
+            Err(e) if is_passing(&e) => return Outcome::Lost(e.message),
+            Err(e) => return Outcome::Refused(e),
+        }
+        loop {
+            let looked = self.look(task, &mut desk, &seen);
+            if (self.work.stop)() {
+                steer(self.work, task, Steer::Cancel);
+                return Outcome::Stopped;
+            }
+            if !(self.still_holds)() {
+                steer(self.work, task, Steer::Cancel);
+                return Outcome::Taken;
+            }
+            match looked {
+                Ok(told) => {
+                    seen.note(&told.news);
+                    (self.show)(&told.news);
+                    if let Some(outcome) = judge(&told, &seen) {
+                        return outcome;
+                    }
+                }
+                Err(e) if is_passing(&e) => {
+                    desk = None;
+                    if seen.heard.elapsed() >= LEASE {
+                        return Outcome::Lost(format!("no answer for {} s", LEASE.as_secs()));
+                    }
+                }
+                Err(e) => return Outcome::Refused(e),
+            }
+            std::thread::park_timeout(LOOK);
+        }
+    }
+
+    fn hand_in(&self, task: &Task, desk: &mut Option<Desk>, seen: &Seen) -> Result<()> {
+        let Task { job, role, executor, peer, spec, .. } = task;
+        let desk = desk.insert(Desk::open(executor, &self.work.identity)?);
+        let (job, role, kind, warrant_id) = (*job, *role, Kind::Copy, net::random_bytes());
+        desk.hand_in(&HandIn { job, kind, role, executor, peer, spec, warrant_id }, &|| self.is_enough(seen))
+    }
+
+    fn look(&self, task: &Task, desk: &mut Option<Desk>, seen: &Seen) -> Result<Told> {
+        if desk.is_none() {
+            *desk = Some(Desk::open(&task.executor, &self.work.identity)?);
+        }
+        let desk = desk.as_ref().expect("opened above");
+        desk.ask(task.job, &|| self.is_enough(seen))
+    }
+
+    fn is_enough(&self, seen: &Seen) -> bool {
+        (self.work.stop)() || seen.heard.elapsed() >= LEASE
+    }
+}
+
+/// Whether it listens or not: what it goes on with comes to nothing.
+pub fn steer(work: &Work<'_>, task: &Task, steer: Steer) {
+    let asked = Instant::now();
+    let patient = || asked.elapsed() >= Duration::from_secs(5);
+    let _ = Desk::open(&task.executor, &work.identity).and_then(|desk| desk.steer(task.job, steer, &patient));
+}
+
+impl Seen {
+    fn note(&mut self, news: &OrderNews) {
+        self.heard = Instant::now();
+        let OrderNews { files_listed, files_done, files_skipped, files_failed, bytes_done, .. } = *news;
+        let marks =
+            [files_listed, files_done, files_skipped, files_failed, bytes_done, news.is_listing_complete.into()];
+        if marks != self.marks {
+            (self.marks, self.moved) = (marks, self.heard);
+        }
+    }
+}
+
+/// What an answer means for whoever waits for the slice.
+fn judge(told: &Told, seen: &Seen) -> Option<Outcome> {
+    let news = &told.news;
+    let text = || Escaped(news.text.as_bytes()).to_string();
+    let reason = Reason::from_number(news.reason).unwrap_or(Reason::None);
+    match Status::from_number(news.status).unwrap_or(Status::Queued) {
+        status if status.is_end() => Some(Outcome::Ended(Box::new(told.clone()))),
+        // It would try for itself; another host need not wait for that.
+        Status::Waiting if matches!(reason, Reason::Unreachable | Reason::Credentials) => Some(Outcome::Stuck(text())),
+        _ if seen.moved.elapsed() >= STALL => {
+            Some(Outcome::Stuck(format!("nothing has moved for {} s", STALL.as_secs())))
+        }
+        _ => None,
+    }
+}

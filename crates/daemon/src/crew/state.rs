@@ -1,0 +1,243 @@
+//! What is known of a job on several hosts while it runs: who has what, who failed, what was lost.
+//!
+//! Invariant: a slice is lost from when it is taken away until one that was told of it has succeeded.
+
+use super::journal::Journal;
+use super::slice::Task;
+use super::work::Work;
+use crate::endpoints::Endpoint;
+use crate::error::{Error, Result};
+use crate::hand_in::{OrderNews, Told};
+use cluster::{Board, Bundle, Commit, Epoch, Weight};
+use model::name::Escaped;
+use model::options::{Buffer, Slice};
+use model::order::{Role, Status};
+use model::selection::Listed;
+use model::{Exit, JobId, Location};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use transfer::HostShare;
+
+/// Pauses of a host that lost a slice: the first, which doubles, and how many in a row it has.
+const PAUSE_FIRST_MS: u64 = 2_000;
+pub const FAILURES_MAX: u32 = 5;
+
+pub struct Host {
+    pub endpoint: Endpoint,
+    pub share: HostShare,
+    pub role: Role,
+    /// Bytes that it is worth in a millisecond, by its last slice.
+    pub rate: u64,
+    pub failures: u32,
+    pub not_before_ms: u64,
+    /// Why nothing is given to it any more.
+    pub out: Option<Error>,
+}
+
+/// A host that receives.
+pub struct Receiver {
+    endpoint: Endpoint,
+    failures: u32,
+    not_before_ms: u64,
+}
+
+pub struct State {
+    pub board: Board<Arc<Bundle>>,
+    pub journal: Journal,
+    pub hosts: Vec<Host>,
+    pub receivers: Vec<Receiver>,
+    /// Those that are open, and what they have shown.
+    pub running: BTreeMap<JobId, OrderNews>,
+    slices: BTreeMap<Epoch, JobId>,
+    pub lost: Vec<JobId>,
+    pub listed: Weight,
+    pub is_listed: bool,
+    pub failed: Option<Error>,
+}
+
+impl State {
+    pub fn new(journal: Journal, senders: Vec<Endpoint>, receivers: Vec<Endpoint>) -> State {
+        let host = |endpoint: Endpoint| Host {
+            share: HostShare { name: endpoint.name.clone(), ..HostShare::default() },
+            endpoint,
+            role: Role::Sends,
+            rate: 0,
+            failures: 0,
+            not_before_ms: 0,
+            out: None,
+        };
+        let receiver = |endpoint| Receiver { endpoint, failures: 0, not_before_ms: 0 };
+        State {
+            board: Board::default(),
+            lost: journal.left(),
+            journal,
+            hosts: senders.into_iter().map(host).collect(),
+            receivers: receivers.into_iter().map(receiver).collect(),
+            running: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            listed: Weight::default(),
+            is_listed: false,
+            failed: None,
+        }
+    }
+
+    /// An order for a host, written down as open.
+    pub fn task(
+        &mut self,
+        work: &Work<'_>,
+        host: usize,
+        claim: Option<(Epoch, Weight)>,
+        paths: Option<Vec<Vec<u8>>>,
+        now_ms: u64,
+    ) -> Result<Task> {
+        let job = JobId(net::random_bytes());
+        let mut spec = work.spec.clone();
+        let listed = paths.map(Listed::new).transpose();
+        spec.choice.listed = listed.map_err(|(path, _)| {
+            let path = Escaped(&path).to_string();
+            Error::new(Exit::Fatal, format!("{}: a path that leads elsewhere: {path}", self.hosts[host].share.name))
+        })?;
+        spec.options.slice = Some(Arc::new(Slice { instead_of: self.lost.clone() }));
+        // What waits in a buffer is brought to its place by nobody who could be told of a take-over.
+        spec.options.buffer = Buffer::Never;
+        let Host { endpoint, role, .. } = &self.hosts[host];
+        let (sender, role) = (endpoint.clone(), *role);
+        let number = self.receiver_for(host, now_ms);
+        let receiver = self.receivers[number].endpoint.clone();
+        let at = |endpoint: &Endpoint, of: &Location| Location::Named {
+            name: endpoint.name.clone(),
+            path: of.path().to_vec(),
+        };
+        spec.sources = vec![at(&sender, &spec.sources[0])];
+        spec.destination = at(&receiver, &spec.destination);
+        self.journal.add(job)?;
+        let (executor, peer) = if role == Role::Sends { (sender, receiver) } else { (receiver, sender) };
+        let (epoch, weight) = claim.map_or((None, Weight::default()), |(epoch, weight)| (Some(epoch), weight));
+        if let Some(epoch) = epoch {
+            self.slices.insert(epoch, job);
+        }
+        Ok(Task { host, receiver: number, epoch, job, spec, executor, peer, role, weight, since_ms: now_ms })
+    }
+
+    /// Whether the slice counts.
+    pub fn commit(&mut self, task: &Task, told: &Told, now_ms: u64) -> bool {
+        let is_done = task.epoch.is_none_or(|epoch| self.board.commit(epoch, now_ms) == Commit::Done);
+        if !is_done {
+            return false;
+        }
+        let host = &mut self.hosts[task.host];
+        (host.failures, host.not_before_ms) = (0, 0);
+        self.receivers[task.receiver].failures = 0;
+        host.rate = task.weight.cost() / now_ms.saturating_sub(task.since_ms).max(1);
+        host.share.slices += 1;
+        if let Some(ended) = &told.ended {
+            host.share.files += ended.files_done;
+            host.share.bytes += ended.bytes;
+            host.share.bytes_sent += ended.bytes_sent;
+            if ended.bytes > 0 {
+                host.share.bottleneck = Escaped(ended.bottleneck.as_bytes()).to_string();
+            }
+        }
+        let mut over = task.spec.options.slice.as_ref().map_or(Vec::new(), |slice| slice.instead_of.clone());
+        match status_of(told) {
+            Status::Succeeded => over.push(task.job),
+            // What it could not finish lies in its staging.
+            _ => self.lost.push(task.job),
+        }
+        self.lost.retain(|job| !over.contains(job));
+        self.journal.remove(&over);
+        true
+    }
+
+    /// Hosts begin with different receivers, and pass over one that failed a moment ago.
+    fn receiver_for(&self, host: usize, now_ms: u64) -> usize {
+        let pause = |number: &usize| self.receivers[*number].not_before_ms.saturating_sub(now_ms);
+        let all = 0..self.receivers.len();
+        all.min_by_key(|number| (pause(number), (host + number) % self.receivers.len())).unwrap_or(0)
+    }
+
+    /// Whether something can be sent now.
+    pub fn has_receiver(&self, now_ms: u64) -> bool {
+        self.receivers.iter().any(|receiver| receiver.not_before_ms <= now_ms)
+    }
+
+    /// Notes that a slice could not go on with its receiver.
+    pub fn blame_receiver(&mut self, task: &Task, why: &str, now_ms: u64, tell: &dyn Fn(&str)) {
+        self.hosts[task.host].share.lost += 1;
+        let receiver = &mut self.receivers[task.receiver];
+        receiver.failures += 1;
+        receiver.not_before_ms = now_ms + (PAUSE_FIRST_MS << receiver.failures.min(6));
+        tell(&format!("{}: {why}; the part goes another way", receiver.endpoint.name));
+        if self.receivers.iter().all(|receiver| receiver.failures >= 2 * FAILURES_MAX) {
+            self.fail(
+                Error::new(Exit::Temporary, format!("nothing arrives at the destination; the last: {why}"))
+                    .hint("what is delivered stays; the same command goes on"),
+            );
+        }
+    }
+
+    /// Notes that a host has not done what it was told to.
+    pub fn blame(&mut self, task: &Task, why: &str, now_ms: u64, tell: &dyn Fn(&str)) {
+        let host = &mut self.hosts[task.host];
+        let name = &host.share.name;
+        host.share.lost += 1;
+        host.failures += 1;
+        host.not_before_ms = now_ms + (PAUSE_FIRST_MS << host.failures.min(6));
+        let others = if task.epoch.is_some() { "; others take its part over" } else { "" };
+        tell(&format!("{name}: {why}{others}"));
+        if host.failures >= FAILURES_MAX && host.out.is_none() {
+            host.out = Some(Error::new(Exit::Temporary, format!("{name}: {why}")));
+            tell(&format!("{name} gets no more of this job"));
+        }
+        if self.hosts.iter().all(|host| host.out.is_some()) {
+            let first = self.hosts[task.host].out.clone();
+            let message = first.map_or(String::new(), |error| error.message);
+            self.fail(
+                Error::new(Exit::Temporary, format!("no host is left that works on this job; the last: {message}"))
+                    .hint("what is delivered stays; the same command goes on"),
+            );
+        }
+    }
+
+    pub fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// Takes a slice away from its host, which may go on with it.
+    pub fn lose(&mut self, epoch: Epoch) {
+        if self.board.lose(epoch)
+            && let Some(job) = self.slices.remove(&epoch)
+        {
+            self.lost.push(job);
+        }
+    }
+
+    /// Nobody has begun it.
+    pub fn give_back(&mut self, task: &Task) {
+        if let Some(epoch) = task.epoch {
+            self.board.lose(epoch);
+            self.slices.remove(&epoch);
+        }
+        self.journal.remove(&[task.job]);
+    }
+
+    /// All hosts together.
+    pub fn news(&self) -> OrderNews {
+        let sum = |of: fn(&OrderNews) -> u64| self.running.values().map(of).sum::<u64>();
+        let done = |of: fn(&HostShare) -> u64| self.hosts.iter().map(|host| of(&host.share)).sum::<u64>();
+        OrderNews {
+            status: Status::Running as u32,
+            files_listed: self.listed.files,
+            bytes_listed: self.listed.bytes,
+            is_listing_complete: self.is_listed,
+            files_done: done(|share| share.files) + sum(|news| news.files_done),
+            bytes_done: done(|share| share.bytes) + sum(|news| news.bytes_done),
+            bytes_per_second: sum(|news| news.bytes_per_second),
+            ..OrderNews::default()
+        }
+    }
+}
+
+pub fn status_of(told: &Told) -> Status {
+    Status::from_number(told.news.status).unwrap_or(Status::Queued)
+}

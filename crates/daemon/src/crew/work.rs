@@ -1,0 +1,29 @@
+//! What several hosts are to do, and who hears how it goes.
+
+use crate::endpoints::Endpoint;
+use crate::error::Error;
+use crate::hand_in::OrderNews;
+use cluster::Counts;
+use model::{Exit, JobId, TransferSpec};
+use net::Identity;
+use std::path::Path;
+
+pub struct Work<'a> {
+    pub job: JobId,
+    /// One directory with a slash behind it, at the first of the senders, and one at the first of the receivers.
+    pub spec: &'a TransferSpec,
+    pub senders: Vec<Endpoint>,
+    pub receivers: Vec<Endpoint>,
+    pub identity: Identity,
+    pub state: &'a Path,
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+    /// Hears what a user should know.
+    pub tell: &'a (dyn Fn(&str) + Sync),
+    /// Sees how it stands, several times a second.
+    pub show: &'a (dyn Fn(&OrderNews, Counts) + Sync),
+}
+
+/// Worth another try, or another host.
+pub fn is_passing(e: &Error) -> bool {
+    matches!(e.exit, Exit::Temporary | Exit::Unreachable | Exit::Interrupted)
+}
