@@ -226,7 +226,7 @@ pub const ITEMS: &[Item] = &[
         Needs::Item("`thalweg plan SRC DST` gives the time of one copy, not of all volumes on all links"),
     ),
     other("s0-t7", "cloud services (tables 7-10)", Needs::Item("no prices and limits of cloud services are kept")),
-    other("s0-predict", "prediction of another path", Needs::Command("thalweg bench accuracy")),
+    other("s0-predict", "prediction of another path", Needs::Command("thalweg bench plan-accuracy")),
     runs(
         "s0-stage",
         "staging: six sizes of a buffer",

@@ -227,5 +227,6 @@ fn request(args: &Args, mut holders: Vec<Location>) -> Result<Request> {
         manifest: None,
         progress: args.progress.resolved(args.json, args.quiet),
         ssh: Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet },
+        hosts: Default::default(),
     })
 }
