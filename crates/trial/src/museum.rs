@@ -547,7 +547,7 @@ mod tests {
         let mut switches = std::collections::BTreeSet::new();
         for name in [
             "ledger", "model", "mover", "store", "wire", "net", "transfer", "daemon", "ssh", "cli", "plan", "queue",
-            "cluster", "hub", "api",
+            "cluster", "foreign", "hub", "api",
         ] {
             gather(&crates.join(name).join("src"), &mut switches);
         }

@@ -144,7 +144,7 @@ fn what_is_refused_says_why_before_anything_is_opened() {
         let mut is_used = false;
         for (flag, (verb, name)) in flags.iter().flat_map(|flag| Verbs::NAMES.map(|verb| (*flag, verb))) {
             // What needs another option is refused for that one.
-            if !flag.is_none_or(|flag| samples::has(name, flag.name) && flag.name != "max-delete") {
+            if !flag.is_none_or(|flag| samples::takes(name, flag.name) && flag.name != "max-delete") {
                 continue;
             }
             let given = asked(rule, flag);

@@ -138,8 +138,17 @@ pub fn has(verb: &str, name: &str) -> bool {
     samples(verb).iter().any(|sample| split(sample.words[0]).0 == name)
 }
 
-/// The value with which an option stands in the table of samples.
+/// Whether a verb takes an option, with the value that `value_of` gives.
+pub fn takes(verb: &str, name: &str) -> bool {
+    let names_hosts = name.ends_with("hosts") && ["cp", "sync", "follow"].contains(&verb);
+    has(verb, name) || names_hosts
+}
+
+/// The value with which an option stands in the table of samples; an endpoint for those that stand elsewhere.
 pub fn value_of(name: &str) -> &'static str {
+    if ELSEWHERE.contains(&name) {
+        return "siteb";
+    }
     let found = SAMPLES.iter().map(|sample| split(sample.words[0])).find(|(known, _)| *known == name);
     found.map_or("", |(_, value)| value)
 }
