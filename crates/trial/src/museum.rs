@@ -265,7 +265,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     (
         "keep-what-was-not-synced",
         "staging of a growing file whose sync failed is gone on with",
-        Trial(&["simulate", "--growing", "--first", "22", "--seeds", "1"]),
+        Trial(&["simulate", "--growing", "--first", "48", "--seeds", "1"]),
     ),
     ("seal-before-settling", "a growing file appears uncompared", Test("mover", "patched")),
     ("show-past-the-frontier", "a reader of a growing file sees a hole", Test("store", "posix::view")),

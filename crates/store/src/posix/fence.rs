@@ -142,7 +142,11 @@ mod tests {
     }
 
     fn stage(lane: &mut dyn SinkLane, content: &[u8]) -> Result<crate::Staged> {
-        lane.create(&entry(content), PublishRule::Replace)?;
+        stage_by(lane, content, PublishRule::Replace)
+    }
+
+    fn stage_by(lane: &mut dyn SinkLane, content: &[u8], rule: PublishRule) -> Result<crate::Staged> {
+        lane.create(&entry(content), rule)?;
         lane.write(content)?;
         lane.seal(&entry(content), false)
     }
@@ -155,7 +159,11 @@ mod tests {
             late.fence(OLD, &[]).unwrap();
             let mut lane = late.lane(true).unwrap();
             let staged = stage(&mut *lane, b"old").unwrap();
+            // In memory, what replaces nothing is staged without a name elsewhere.
+            let mut new = late.lane(true).unwrap();
+            let unreplacing = stage_by(&mut *new, b"old", PublishRule::NoReplace).unwrap();
             next.fence(NEW, &[OLD]).unwrap();
+            assert!(new.publish(&entry(b"old"), unreplacing).is_err());
             assert!(lane.publish(&entry(b"old"), staged).is_err());
             assert!(stage(&mut *lane, b"older").is_err(), "its staging is gone");
             assert!(late.lane(true).unwrap().create(&entry(b"x"), PublishRule::NoReplace).is_err());
