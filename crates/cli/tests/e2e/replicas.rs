@@ -118,11 +118,8 @@ fn a_holder_of_other_bytes_is_found_chunk_by_chunk_and_dropped_by_name() {
     let done = ran.done();
     assert_trees(&bed.path("a/set"), &bed.path("here"));
     let b = source(&done, "b");
-    // A lead that is done early leaves no time for the third one, for which a holder is dropped.
-    let bad = b["bad_chunks"].as_u64().unwrap();
-    assert!(bad <= 6, "{done}");
-    let dropped = b["dropped"].as_str().unwrap_or_default();
-    assert_eq!(dropped.contains("other content than the first holder's"), bad >= 3, "{done}");
+    assert!((3..=6).contains(&b["bad_chunks"].as_u64().unwrap()), "{done}");
+    assert!(b["dropped"].as_str().unwrap().contains("other content than the first holder's"), "{done}");
     assert!(bytes(&done, "c") > 0, "{done}");
 }
 
