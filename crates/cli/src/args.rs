@@ -3,6 +3,7 @@
 //! Every flag but the destructive ones has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the
 //! configuration (`settings`).
 
+mod asked;
 pub mod destructive;
 pub mod elsewhere;
 pub mod globals;
@@ -27,6 +28,7 @@ use crate::commands::{
 use crate::exit::Result;
 use crate::output;
 use crate::settings::{Choice, Settings};
+use asked::Asked;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use globals::Globals;
 use std::ffi::OsString;
@@ -51,87 +53,87 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    Serve(serve::Args),
-    Endpoint(endpoint::Args),
-    Ticket(ticket::Args),
-    Contract(contract::Args),
-    Cp(Box<cp::Args>),
-    Job(job::Args),
+    Serve(Asked<serve::Args>),
+    Endpoint(Asked<endpoint::Args>),
+    Ticket(Asked<ticket::Args>),
+    Contract(Asked<contract::Args>),
+    Cp(Asked<cp::Args>),
+    Job(Asked<job::Args>),
     #[cfg(feature = "hub")]
-    Hub(hub::Args),
+    Hub(Asked<hub::Args>),
     #[cfg(feature = "hub")]
-    Submit(submit::Args),
+    Submit(Asked<submit::Args>),
     #[cfg(feature = "hub")]
-    Run(run::Args),
+    Run(Asked<run::Args>),
     #[cfg(feature = "hub")]
-    Batch(batch::Args),
+    Batch(Asked<batch::Args>),
     #[cfg(feature = "hub")]
-    Queue(queue::Args),
+    Queue(Asked<queue::Args>),
     #[cfg(feature = "hub")]
-    Schedule(schedule::Args),
+    Schedule(Asked<schedule::Args>),
     #[cfg(feature = "hub")]
-    Token(token::Args),
+    Token(Asked<token::Args>),
     #[cfg(feature = "hub")]
-    Rule(rule::Args),
+    Rule(Asked<rule::Args>),
     #[cfg(feature = "hub")]
-    Console(console::Args),
-    Sync(Box<sync::Args>),
-    Stage(Box<stage::Args>),
-    Follow(Box<follow::Args>),
-    Publish(Box<publish::Args>),
-    Fetch(Box<fetch::Args>),
-    Filter(filter::Args),
-    Mv(mv::Args),
-    Ls(ls::Args),
-    Tree(tree::Args),
-    Du(du::Args),
-    Stat(stat::Args),
-    Cat(cat::Args),
-    Mkdir(mkdir::Args),
-    Rm(rm::Args),
-    Check(check::Args),
-    Sum(sum::Args),
-    Uploads(uploads::Args),
-    Buffer(buffer::Args),
-    Top(top::Args),
-    Log(log::Args),
-    Doctor(doctor::Args),
-    Plan(Box<plan::Args>),
-    Calibrate(calibrate::Args),
-    Config(config::Args),
-    Completions(completions::Args),
-    Man(man::Args),
+    Console(Asked<console::Args>),
+    Sync(Asked<sync::Args>),
+    Stage(Asked<stage::Args>),
+    Follow(Asked<follow::Args>),
+    Publish(Asked<publish::Args>),
+    Fetch(Asked<fetch::Args>),
+    Filter(Asked<filter::Args>),
+    Mv(Asked<mv::Args>),
+    Ls(Asked<ls::Args>),
+    Tree(Asked<tree::Args>),
+    Du(Asked<du::Args>),
+    Stat(Asked<stat::Args>),
+    Cat(Asked<cat::Args>),
+    Mkdir(Asked<mkdir::Args>),
+    Rm(Asked<rm::Args>),
+    Check(Asked<check::Args>),
+    Sum(Asked<sum::Args>),
+    Uploads(Asked<uploads::Args>),
+    Buffer(Asked<buffer::Args>),
+    Top(Asked<top::Args>),
+    Log(Asked<log::Args>),
+    Doctor(Asked<doctor::Args>),
+    Plan(Asked<plan::Args>),
+    Calibrate(Asked<calibrate::Args>),
+    Config(Asked<config::Args>),
+    Completions(Asked<completions::Args>),
+    Man(Asked<man::Args>),
     /// Print docs/matrix.md: what works with what
     #[command(hide = true)]
     Matrix,
     #[cfg(feature = "bench")]
-    Gen(generate::Args),
+    Gen(Asked<generate::Args>),
     #[cfg(feature = "bench")]
-    Demo(demo::Args),
+    Demo(Asked<demo::Args>),
     #[cfg(feature = "bench")]
-    Bench(bench::Args),
+    Bench(Asked<bench::Args>),
     #[cfg(feature = "lab")]
-    Lab(lab::Args),
+    Lab(Asked<lab::Args>),
 }
 
 /// Reads the command line with the configuration behind it, or answers it (help, version, what is wrong with it) and
 /// ends the process.
 pub fn parse() -> Result<Cli> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let plain = program();
-    let mut program = plain.clone();
-    let first = First::read(&program, &words);
+    let plain = asked::alone(words.get(1), program);
+    let first = First::read(&plain, &words);
+    let mut asked = plain.clone();
     if let Some(first) = first.as_ref().filter(|first| first.wants_settings()) {
         // Doctor knows names of its own.
         let is_set_of_doctor = first.choice.profile.as_deref().is_some_and(|name| audit::profile::find(name).is_some());
         let is_of_calibrate = first.choice.profile.as_deref().is_some_and(calibrate::is_profile);
         let takes_profile =
             first.command == ["doctor"] && is_set_of_doctor || first.command == ["calibrate"] && is_of_calibrate;
-        let settings = Settings::read(&first.choice, &program, takes_profile)?;
-        program = settings.apply(program, &first.words())?;
+        let settings = Settings::read(&first.choice, program, takes_profile)?;
+        asked = settings.apply(asked, &first.words())?;
         crate::stores::configure(settings.stores, settings.roots);
     }
-    let matches = program.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
+    let matches = asked.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
     let (command, given) = innermost(&matches);
     destructive::check_variables(&command, given)?;
     works::check(&command, given, &plain)?;

@@ -21,6 +21,7 @@ use daemon::trust::open_file;
 use file::Parsed;
 use model::{Location, Name};
 use setting::may_set;
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -66,16 +67,18 @@ pub fn places(choice: &Choice) -> Vec<Place> {
 }
 
 impl Settings {
-    /// Reads what holds for `choice`. `takes_profile` says that the command itself knows the profile's name.
-    pub fn read(choice: &Choice, program: &Command, takes_profile: bool) -> Result<Settings> {
+    /// Reads what holds for `choice`. `takes_profile` says that the command itself knows the profile's name. `program`
+    /// defines all commands, and is asked only where there is a file.
+    pub fn read(choice: &Choice, program: fn() -> Command, takes_profile: bool) -> Result<Settings> {
         let mut parsed = Vec::new();
+        let program = LazyCell::new(program);
         for place in places(choice) {
             if !may_be_there(&place) {
                 continue;
             }
             let opened = open_file("the configuration", &place.file)?;
             let text = opened.and_then(read_text).map_err(|e| of_file("read configuration", &place.file, &e))?;
-            parsed.push(file::parse(&text, &place, program)?);
+            parsed.push(file::parse(&text, &place, &program)?);
         }
         Settings::combine(parsed, choice.profile.as_deref(), takes_profile)
     }
