@@ -17,6 +17,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const OPERATION: &str = "open the buffer";
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
@@ -25,6 +26,8 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 pub const QUOTA_MIN: u64 = 4 * SEGMENT_BYTES_MIN;
 /// Beyond it segments are longer, so that descriptors and the scan stay few.
 const SEGMENTS_MAX: u64 = 4096;
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 const MADE_AS: &str = "spool";
 const REQUESTS: &str = "requests";
 const REQUESTS_BYTES_MAX: u64 = 64 << 10;
@@ -88,6 +91,19 @@ impl Made {
     }
 }
 
+/// Whether the lock is had. A program that this one is just starting holds what is open here until it runs, and a process
+/// that was killed until it is gone: both for moments only.
+fn take_lock(lock: &File) -> rustix::io::Result<bool> {
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            ended => return ended.map(|()| true),
+        }
+    }
+}
+
 impl Place {
     /// Opens the directory, made if it is missing, for this process alone. `made` is what the spool in it was made as.
     pub fn open(path: &Path) -> Result<(Place, Option<Made>)> {
@@ -105,10 +121,8 @@ impl Place {
             return Err(refused("the directory must belong to this user and to nobody else (chmod 700)"));
         }
         let lock = open_file(&directory, "lock", OFlags::RDWR | OFlags::CREATE).map_err(failed)?;
-        match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(refused("another process uses it")),
-            Err(e) => return Err(failed(e)),
+        if !take_lock(&lock).map_err(failed)? {
+            return Err(refused("another process uses it"));
         }
         let place = Place {
             made: Made { id: 0, segment_bytes: HEAD_BYTES, segments: 0 },

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A probe ends, whatever the storage does: a lap runs in a thread of its own, one that hangs is given up after
-//!   [`STALL_MAX`] and left to end by itself, and no round is begun when twice the budget is spent.
+//!   [`STALL_MAX`] and left to end on its own, and no round is begun when twice the budget is spent.
 //! - Nothing is left behind: the file written to never has a name, or loses it before the first byte.
 //!
 //! Not here: when to probe, and remembering the verdict.
