@@ -30,7 +30,7 @@ async function ask(method, path, { body, headers, signal } = {}) {
     answer = await fetch(BASE + path, init)
   } catch (error) {
     if (error.name === 'AbortError') throw error
-    throw new Refused(0, { detail: 'the hub does not answer', hint: 'check that `thalweg hub` runs; this page tries again by itself' })
+    throw new Refused(0, { detail: 'the hub does not answer', hint: 'check that `thalweg hub` runs; this page keeps trying' })
   }
   const text = await answer.text()
   let value

@@ -38,7 +38,7 @@ function open() {
   })
   source.addEventListener('error', () => {
     setUp(false)
-    // The browser tries again by itself, but where the hub refused.
+    // The browser reconnects on its own, except where the hub refused.
     if (source?.readyState !== EventSource.CLOSED) return
     close()
     tell('refused')

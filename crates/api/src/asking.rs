@@ -21,7 +21,7 @@ pub enum Peer {
     },
 }
 
-/// Somebody who may ask, and whether a browser says so by itself, wherever the request came from.
+/// Somebody who may ask, and whether a browser says so unasked, wherever the request came from.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub who: Principal,

@@ -2,7 +2,7 @@
 //! request came from, how much it sends and how long it takes.
 //!
 //! Invariants: a request without a row in `table` is not answered; nothing of a body is read before its sender may send it; what a
-//! browser sends by itself changes nothing unless a page of this hub made it.
+//! browser sends unasked changes nothing unless a page of this hub made it.
 
 use crate::asking::{Caller, Peer, caller};
 use crate::failures::TOKENS_MAX;

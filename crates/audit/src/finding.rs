@@ -46,7 +46,7 @@ pub struct Mend {
     pub here: Here,
     /// It holds for everything on the machine, not for transfers alone.
     pub is_shared: bool,
-    /// Where the command is one that the program can carry out by itself, and back.
+    /// Where the command is one that the program can carry out, and undo, on its own.
     pub change: Option<Change>,
 }
 

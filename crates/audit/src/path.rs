@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The bytes of buffer that hold one byte under way.
 const BUFFER_BYTES_PER_WINDOW_BYTE: u64 = 2;
-/// Streams that a transfer opens at most by itself.
+/// The most streams that a transfer opens unless told otherwise.
 pub const STREAMS_MAX: u64 = 64;
 /// Published advice for hosts that move data: never less.
 const BUFFER_BYTES_MIN: u64 = 16 << 20;

@@ -33,7 +33,7 @@ const TUNED_BUFFER_BYTES_MIN: u64 = 64 << 20;
 const TUNED_BUFFER_BYTES_MAX: u64 = 1 << 30;
 /// Four windows: one in flight, one in the bottleneck's queue, and as much again waiting at each end.
 const TUNED_WINDOWS: f64 = 4.0;
-/// What the kernel allows by itself on machines of ordinary size, and distributions leave alone.
+/// What the kernel allows by default on machines of ordinary size, and distributions leave alone.
 const STOCK_RECEIVE_BYTES: u64 = 6 << 20;
 const STOCK_SEND_BYTES: u64 = 4 << 20;
 

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - A call that waits returns only after its change, and every change queued before it, would survive power loss.
-//! - The ledger never runs ahead of the destination by itself: it records what its caller already made durable (I2).
+//! - The ledger never runs ahead of the destination: it records what its caller already made durable (I2).
 //! - Every change of a job's state is one of the table in `state`; a superseded attempt changes nothing (I4).
 //! - A change that was not waited for and was lost is reported by the attempt's next call.
 //! - A damaged, foreign or newer file is refused and left as it is.

@@ -171,7 +171,7 @@ impl Writer {
 
     /// Copies the write-ahead log into the file when it has grown.
     ///
-    /// SQLite would do so by itself within a commit, but without a word of errors, and a sync of the log that fails there
+    /// SQLite would do so within a commit, but without a word of errors, and a sync of the log that fails there
     /// is the only sign that commits which were not synced are lost, and synced ones behind them with them.
     fn checkpoint(&mut self) {
         if self.fault.is_some() {

@@ -340,7 +340,7 @@ impl Tuner {
             self.trial = Some(trial);
             return;
         }
-        // Streams that lost much are slow for seconds, so that a rate may fall by itself meanwhile: what was added for losses stays
+        // Streams that lost much are slow for seconds, so that a rate may fall meanwhile for no other reason: what was added for losses stays
         // the first time, as long as it fills no queue.
         let may_stay = trial.kind == Kind::More(0) && tabu.failures == 0 && !window.queue_stands();
         tabu.failed(window.at_us);

@@ -10,7 +10,7 @@ use model::quantity::Rate;
 use serde::{Deserialize, Serialize};
 
 /// A queue stands when packets wait longer than this share of the round trip and `QUEUE_US_MIN`, beyond what the round
-/// trip varies by itself. Loss-based streams that fill a link keep its queue at 40 % of its product and more.
+/// trip varies unprovoked. Loss-based streams that fill a link keep its queue at 40 % of its product and more.
 const QUEUE_SHARE_OF_RTT: u64 = 10;
 const QUEUE_US_MIN: u64 = 1_000;
 /// Windows are the limit when they held the streams for this share of the time that these had something to send.

@@ -7,7 +7,7 @@
 //! - Nothing but the program itself is sent before the remote side has greeted, so that a shell never takes a request for
 //!   commands.
 //! - What is read before the greeting is bounded; so is what is kept of standard error.
-//! - The process ends with the `Remote`, by itself if it wants to, else killed.
+//! - The process ends with the `Remote`, on its own if it does so in time, else killed.
 
 use super::command::{Service, SshOptions, Target};
 use super::deploy::{self, Upload};

@@ -204,7 +204,7 @@ pub fn third_party_copy(copy: ThirdParty<'_>) -> Result<Exit> {
     let key = sender.ask(Role::Copy(copy), to.interrupted)?.pin;
     let receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
     let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())], Some(terms))?;
-    // For what the sender cannot reach by itself; asked for once it cannot.
+    // For what the sender cannot reach directly; asked for once it cannot.
     let direct = probe(&addresses, &dial_options(&to, pin)?, to.interrupted)?;
     let through = || Onward::Link(receiver.link().clone(), receiver.name().to_owned());
     let _ = remote_end.set(direct.map_or_else(through, Onward::Address));

@@ -76,7 +76,7 @@ fn killed_once(bed: &mut Bed<'_>, is_endpoint: bool, after_bytes: u64) -> Result
     let Some(client) = client.wait(PATIENCE)? else {
         return Ok(Outcome::Violated(format!("hang: the client did not end within {} s", PATIENCE.as_secs())));
     };
-    // One that ended by itself meanwhile was not killed, and a copy that succeeded lost nothing by it.
+    // One that ended before the signal was not killed, and a copy that succeeded lost nothing by it.
     let killed = if is_endpoint { endpoint.as_ref() } else { Some(&client) };
     if killed.and_then(|ended| ended.signal) != Some(Signal::KILL.as_raw()) || client.code == Some(0) {
         return Ok(Outcome::Inert);

@@ -93,7 +93,7 @@ export function show(main) {
     }
   }
 
-  /** Each is asked by itself: one that is away holds up no other. */
+  /** Each is asked separately: one that is away holds up no other. */
   async function askGrants() {
     const found = await get('/endpoints')
     if (finished) return

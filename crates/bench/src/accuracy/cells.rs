@@ -155,7 +155,7 @@ impl Setting {
         Setting { name: format!("{streams} streams, {way}"), flags: flags.collect() }
     }
 
-    /// What is held against the search: the plan, what `cp` does by itself, and the published rule of Globus, whose files at a time
+    /// What is held against the search: the plan, what `cp` chooses, and the published rule of Globus, whose files at a time
     /// and streams for each are streams in all here.
     pub fn judged(files: u64, bytes: u64) -> [Setting; 3] {
         let mean = bytes / files.max(1);

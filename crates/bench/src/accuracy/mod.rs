@@ -1,4 +1,4 @@
-//! How good plans are: the settings that a plan chooses beside the best of a search, what `cp` does by itself, and a published rule;
+//! How good plans are: the settings that a plan chooses beside the best of a search, what `cp` chooses, and a published rule;
 //! and what was predicted beside what was measured.
 //!
 //! For each cell and data set: a calibration, a search over all settings once, and then the three best of it, the plan, the default and

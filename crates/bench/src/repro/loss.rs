@@ -117,7 +117,7 @@ fn draw(context: &mut Context, points: &[Found]) {
         context.plot(Plot {
             name: format!("loss-{rtt}"),
             title: format!("Rate over loss at a round trip of {rtt}"),
-            note: "Loss of segments in each direction, each by itself; TLS and digests on.".into(),
+            note: "Loss of segments in each direction, drawn separately; TLS and digests on.".into(),
             x: Axis::new("probability of loss", Scale::Log10, Unit::Number),
             y: Axis::new("Gbit/s", Scale::Log10, Unit::Number),
             series,

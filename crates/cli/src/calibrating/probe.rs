@@ -26,7 +26,7 @@ const SMALL_FILES: u64 = 1_000;
 const SMALL_BYTES: u64 = 1 << 10;
 /// Sizes of the small-file curve, and at most how many files of each.
 const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10, 200), (4 << 20, 16), (64 << 20, 2)];
-/// Ways of using storage that are held against what a transfer chooses by itself, which is the first. The engine's own depth is 0.
+/// Ways of using storage that are held against what a transfer chooses when it is told nothing, which is the first. The engine's own depth is 0.
 const ENGINES: [(Engine, u32); 5] =
     [(Engine::Auto, 0), (Engine::Plain, 0), (Engine::Uring, 4), (Engine::Uring, 8), (Engine::Uring, 32)];
 const CURVE_STREAMS: u32 = 4;

@@ -26,7 +26,7 @@ enum Action {
 ///
 /// WHO is token:NAME, or unix:UID for a user of the hub's host. VERBS are list, read, write, delete (what is not at the source) and
 /// manage, with commas between them. The rule covers PATH and what is below it. With `until` and a moment such as
-/// 2027-03-01T06:00:00Z it ends by itself.
+/// 2027-03-01T06:00:00Z it expires.
 ///
 /// Somebody who is no administrator shares in this way what it may do itself where it has `manage`, for 90 days at most.
 #[derive(clap::Args, Debug)]

@@ -149,7 +149,7 @@ pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<
         ));
         return Ok(Exit::Done);
     };
-    // Whoever gave the command has gone: what was verified is kept, and the other host ends by itself.
+    // Whoever gave the command has gone: what was verified is kept, and the other host ends on its own.
     let (link, peer) = copying.begin(&identity, || std::process::exit(Exit::Interrupted as i32))?;
     let ended = send_to(request, peer, identity, job, &link, run);
     let exit = ended.unwrap_or_else(|e| {

@@ -110,7 +110,7 @@ fn a_hub_on_an_old_copy_of_its_state_takes_over_what_runs_and_ends_what_it_does_
     house.kill();
     let before = Backup::of(&house);
     house.start();
-    // It does not end by itself within this test.
+    // It does not end within this test.
     let id = house.submitted(&SLOW.replace("4M", "100K"));
     until("it to run", || house.job("show", &id)["status"] == "running");
     house.job("pause", &id);

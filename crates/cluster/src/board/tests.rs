@@ -295,7 +295,7 @@ fn by_seed_nothing_older_appears_over_something_newer_and_nothing_counts_twice()
     for seed in 1..=10_000 {
         simulate(seed, Rules { is_fenced: true }).unwrap();
     }
-    // The world is one in which that is not so by itself.
+    // In the world as it is set up here, that does not hold without it.
     let violated = (1..=10_000).find(|seed| simulate(*seed, Rules { is_fenced: false }).is_err());
     assert!(violated.is_some(), "without the fence nothing goes wrong: this test shows nothing");
 }

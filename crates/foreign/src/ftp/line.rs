@@ -15,7 +15,7 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// Replies that came and were not taken. Then the thread waits.
 const HEARD_MAX: usize = 1024;
-/// What a server says when it closes the connection by itself.
+/// What a server says when it closes the connection unasked.
 const CLOSING: u16 = 421;
 
 pub struct Line {

@@ -99,7 +99,7 @@ impl Session {
         for some in commands.chunks(AHEAD_MAX) {
             match self.line.send(some) {
                 Ok(()) => replies.extend(some.iter().map(|_| self.last().and_then(good))),
-                // One that cannot be said is refused by itself.
+                // One that cannot be said is refused alone.
                 Err(Fault::Name(_)) => replies.extend(some.iter().map(|one| self.ask(one.clone()))),
                 Err(fault) => replies.extend(some.iter().map(|_| Err(fault.clone()))),
             }

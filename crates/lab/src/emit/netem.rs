@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::scenario::quantity::show_duration;
 use crate::scenario::{FRAMING_BYTES, Impairment};
 
-/// What `tc` counts of the framing by itself: Ethernet's header. The rest is told to it as overhead.
+/// What `tc` counts of the framing without being told: Ethernet's header. The rest is told to it as overhead.
 pub(super) const OVERHEAD_BYTES: u64 = FRAMING_BYTES - 14;
 
 /// What an unlimited direction is taken to carry, where a number of packets is needed.

@@ -116,7 +116,7 @@ WHAT DIFFERS FROM THE LABORATORY ON ONE MACHINE
   - netem draws losses, copies and damage for each packet. The scripts turn off aggregation on the latency hosts, so that a
     packet is a segment; check that with ethtool -k, or loss comes in lumps.
   - Losses repeat with the seed only from iproute2 6.6 and Linux 6.7 on, and then for the same packets in the same order.
-  - Jitter is drawn for each packet by itself, from a normal distribution cut at zero.
+  - Jitter is drawn for each packet independently, from a normal distribution cut at zero.
   - The limiter may send 100 us of its rate, or two packets, at once. Its queue counts packets without the 24 bytes of
     preamble, gap and checksum, and holds at most 4 GiB.
   - The hosts have real interfaces with interrupts and DMA: CPU figures are higher than between network namespaces.

@@ -385,7 +385,7 @@ impl Filesystem for PassThrough {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        // The kernel asks for these two only; it knows all other positions by itself.
+        // The kernel asks for these two only; it works out all other positions.
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         let wanted = match (whence, u64::try_from(offset)) {

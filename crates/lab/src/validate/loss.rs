@@ -40,7 +40,7 @@ pub fn process(bench: &mut Bench) -> Result<Finding> {
     .with(judged.into_iter().map(|(_, text)| text).chain([single_note.1, burst_note.1]).collect()))
 }
 
-/// The process by itself, without packets.
+/// The process alone, without packets.
 fn pure(seed: u64) -> Vec<bool> {
     let mut hit = Vec::new();
     ErrorProcess::new(Random::named(seed, "validate"), LOSS, 1.0).draw(PURE_SEGMENTS, &mut hit);

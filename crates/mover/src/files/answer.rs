@@ -37,7 +37,7 @@ pub fn answer(
     }
 }
 
-/// Reaches a path. `Ok(None)` when it failed by itself, with what `emit` said to its record.
+/// Reaches a path. `Ok(None)` when it alone failed, with what `emit` said to its record.
 fn reached(
     reach: &dyn Reach,
     asked: u32,

@@ -103,7 +103,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
         }
         match item {
             Item::Link(id) => outcome.links.push(id),
-            // Made durable by itself: most of it is waiting for storage.
+            // Made durable separately: most of it is waiting for storage.
             Item::Large(large) => {
                 clock.enter(Some(Stage::Sync));
                 publish_large(job, &large, true, &mut outcome);

@@ -1,7 +1,7 @@
 //! Other names of files: made in the end, when the files have their first names.
 //!
 //! Invariants:
-//! - Another name is given only to a file that stands there as it was described; otherwise it fails by itself.
+//! - Another name is given only to a file that stands there as it was described; otherwise it alone fails.
 //! - They are counted when they are made: until then the listing does not have them.
 //!
 //! Memory: an entry for each file of several names and for each other name (`wire::limits`).

@@ -209,7 +209,7 @@ impl Client {
         }
     }
 
-    /// How long a job may stand still before it is given up, while the endpoint answers; 15 minutes by itself.
+    /// How long a job may stand still before it is given up, while the endpoint answers; 15 minutes by default.
     pub fn set_no_progress_timeout(&self, timeout: Duration) {
         self.shared.session.set_no_progress_timeout(timeout);
     }

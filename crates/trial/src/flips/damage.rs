@@ -1,4 +1,4 @@
-//! The sets that are moved, the choice of bits, and the checker, which reads what was delivered by itself.
+//! The sets that are moved, the choice of bits, and the checker, which reads what was delivered without the product's code.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ pub enum End {
     Finished,
     /// Ended by what a check said, with an error.
     Refused(String),
-    /// Neither went on nor ended by itself: left to whoever watches for progress.
+    /// Neither went on nor ended: left to whoever watches for progress.
     Stalled,
     /// Cut by the trial.
     Cut,

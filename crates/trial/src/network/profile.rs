@@ -86,7 +86,7 @@ pub struct Held {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Expect {
-    /// The command finishes by itself.
+    /// The command finishes without help.
     #[default]
     Keep,
     /// It gives up in time and says why; given again it finishes.

@@ -145,7 +145,7 @@ pub fn crash_states(arguments: &CrashArguments) -> Result<Tally> {
                     Some(vec![Fault::PowerLoss(faults)]),
                     (false, false),
                 )?;
-                // A call that fails by itself is made and has no end: "after" it nothing fires.
+                // A call that fails without a fault is made and has no end: "after" it nothing fires.
                 let fired = seen.fired.iter().map(|(.., fired)| *fired).max().unwrap_or_default();
                 is_call_made |= fired != Fired::No;
                 states += seen.states;

@@ -1,7 +1,7 @@
 //! How a run goes: the jobs that the hub is given, what it tells meanwhile, and what happens to the chain.
 //!
 //! Following is a job that is handed in again as long as the instrument writes, and once more: each takes what is complete. Every word of
-//! the hub is kept: `course.jsonl` has what it says of the job when it is asked, `events.jsonl` what it tells by itself.
+//! the hub is kept: `course.jsonl` has what it says of the job when it is asked, `events.jsonl` the events it sends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -126,7 +126,7 @@ pub fn job(from: &str, to: &str) -> String {
     .to_string()
 }
 
-/// Keeps what the hub tells by itself, the second's rates included, until the run is over; goes on where it was when the hub is back.
+/// Keeps the events that the hub sends, with the rates of each second, until the run is over; goes on where it was when the hub is back.
 pub fn listen(socket: &Path, raw: &Path, shared: &Shared) -> Result<()> {
     let mut last = String::from("0");
     while !shared.is_over.load(Relaxed) {

@@ -48,7 +48,7 @@ impl Scenario {
     }
 }
 
-/// The directions as they are, and after each event by itself.
+/// The directions as they are, and after each event separately.
 fn states(link: &Link) -> impl Iterator<Item = [Impairment; 2]> {
     std::iter::once(link.directions).chain(link.timeline.iter().map(|event| link.changed_by(event)))
 }
