@@ -98,7 +98,7 @@ fn path(args: &Paths, choice: &Choice) -> Result<Exit> {
 
 fn show(args: &Show, choice: &Choice, program: &Command) -> Result<Exit> {
     // A name that only doctor knows sets nothing, and is no mistake here.
-    let settings = Settings::read(choice, program, false)?;
+    let settings = Settings::read(choice, || program.clone(), false)?;
     let asked: Vec<&str> = args.command.iter().map(String::as_str).collect();
     let Some(below) = known::command_at(program, &asked) else {
         return Err(usage(format!("there is no command {}", shown(asked.join(" "))), "`thalweg --help` lists them"));

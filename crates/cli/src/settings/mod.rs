@@ -69,7 +69,7 @@ pub fn places(choice: &Choice) -> Vec<Place> {
 impl Settings {
     /// Reads what holds for `choice`. `takes_profile` says that the command itself knows the profile's name. `program`
     /// defines all commands, and is asked only where there is a file.
-    pub fn read(choice: &Choice, program: fn() -> Command, takes_profile: bool) -> Result<Settings> {
+    pub fn read(choice: &Choice, program: impl FnOnce() -> Command, takes_profile: bool) -> Result<Settings> {
         let mut parsed = Vec::new();
         let program = LazyCell::new(program);
         for place in places(choice) {
