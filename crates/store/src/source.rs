@@ -4,7 +4,7 @@ use crate::{Engines, Result, SourceFacts};
 pub use model::End;
 use model::fidelity::Warning;
 use model::follow::Follow;
-use model::{Entry, Extent, Failure, Generation, ObjectId};
+use model::{Entry, Extent, Failure, Generation, Name, ObjectId};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub enum Event {
         covers: Vec<ObjectId>,
     },
     Failed(Failure),
-    /// So much of a growing file, or of one that had ended, can be read.
+    /// So much of a growing file can be read.
     Grown {
         id: ObjectId,
         available_bytes: u64,
@@ -86,7 +86,12 @@ pub enum Event {
         id: ObjectId,
         entry: Entry,
     },
-    /// What was read of a file is not its beginning any more.
+    /// A file that is complete has another name.
+    Renamed {
+        object: SourceObject,
+        before: Name,
+    },
+    /// A file grows from now on as another object.
     Restarted {
         object: SourceObject,
         why: Restart,
@@ -101,6 +106,9 @@ pub enum Event {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Restart {
+    /// It went on after it was complete.
+    Reopened,
+    /// What was read of it is not its beginning any more.
     Truncated,
     /// Another file has its name.
     Replaced,

@@ -15,7 +15,7 @@ use crate::job::Followed;
 use crate::progress::count;
 use model::follow::LagAlarm;
 use model::progress::Behind;
-use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId};
+use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId, mutant};
 use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -116,13 +116,15 @@ impl SendJob {
     }
 }
 
-/// A file that grew, or may go on. Its ids are those of the wire.
+/// A file that grows, or is not settled: of one that rests afterwards the watch alone knows. Its ids are those of the wire.
 struct File {
     object: SourceObject,
     available_bytes: u64,
     /// What it is, once it is complete.
     ended: Option<Box<Entry>>,
     is_sealed: bool,
+    /// There is more of it than when it was sealed.
+    has_gone_on: bool,
     /// It was renamed before it could be opened: what it is called in the end is described.
     is_missed: bool,
 }
@@ -133,7 +135,7 @@ struct Following<'a> {
     lane: Box<dyn SourceLane>,
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
-    files: BTreeMap<u64, Box<File>>,
+    files: BTreeMap<u64, File>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
     /// Described before, by a digest of each: there may be very many, and one that is taken for another only costs a description.
     names: HashSet<u64>,
@@ -187,6 +189,7 @@ impl Following<'_> {
             Event::Failed(failure) => _ = self.scan.take(Found::Failed(failure)),
             Event::Grown { id, available_bytes } => self.grown(id.0, available_bytes),
             Event::Ended { id, entry } => self.ended(id.0, entry),
+            Event::Renamed { object, before } => self.renamed(object, before),
             Event::Restarted { object, why } => self.restarted(object, why),
             Event::Gone { id } => self.gone(id.0),
             Event::Over => {
@@ -254,8 +257,8 @@ impl Following<'_> {
             self.job.book.lock().unwrap().files.insert(object.entry.id.0, file);
         }
         let (object, ended) = (object.clone(), None);
-        let file = File { object, available_bytes: 0, ended, is_sealed: false, is_missed: false };
-        self.files.insert(number, Box::new(file));
+        let file = File { object, available_bytes: 0, ended, is_sealed: false, has_gone_on: false, is_missed: false };
+        self.files.insert(number, file);
     }
 
     /// A name that was described before, or a file that is another one now.
@@ -291,22 +294,27 @@ impl Following<'_> {
     }
 
     fn grown(&mut self, number: u64, available_bytes: u64) {
-        let known = self.files.get(&number).filter(|file| !file.is_missed);
-        let Some(id) = known.map(|file| file.object.entry.id.0) else { return };
-        let is_settled = self.is_settled(id);
-        if is_settled && model::mutant::is_on("drop-late-writes") {
-            return;
+        let Some(file) = self.files.get(&number).filter(|file| !file.is_missed) else { return };
+        if self.is_settled(file.object.entry.id.0) {
+            return self.go_on(number, available_bytes);
         }
         let Some(file) = self.files.get_mut(&number) else { return };
-        // It may have got another name when it was complete.
-        let last = file.ended.take().map_or_else(|| file.object.entry.clone(), |entry| *entry);
+        file.has_gone_on |= file.ended.take().is_some();
         (file.available_bytes, file.is_sealed) = (available_bytes, false);
-        if file.object.is_growing() && !is_settled {
-            self.job.book.lock().unwrap().sealed.remove(&id);
-            self.changed.insert(number);
+        self.job.book.lock().unwrap().sealed.remove(&file.object.entry.id.0);
+        self.changed.insert(number);
+    }
+
+    /// A file that is settled, as it was sealed or because it failed, is followed as another object.
+    fn go_on(&mut self, number: u64, available_bytes: u64) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.has_gone_on = false;
+        if mutant::is_on("drop-late-writes") {
             return;
         }
-        let mut object = SourceObject { end: End::Growing, entry: last, ..file.object.clone() };
+        // It may have got another name when it was complete.
+        let entry = file.ended.take().map_or_else(|| file.object.entry.clone(), |entry| *entry);
+        let mut object = SourceObject { end: End::Growing, entry, ..file.object.clone() };
         self.say(Followed::Reopened { path: self.job.source.path(&object) });
         let Some(held) = self.held(number, &object) else { return };
         // What it was when it was sealed is at the destination, and would be skipped.
@@ -323,8 +331,14 @@ impl Following<'_> {
     fn ended(&mut self, number: u64, entry: Entry) {
         let Some(file) = self.files.get(&number) else { return };
         let (id, parent) = (file.object.entry.id, file.object.entry.parent);
+        let is_settled = self.is_settled(id.0);
+        if file.has_gone_on && is_settled {
+            // It was published as it was sealed before, while the source was looked at.
+            self.go_on(number, entry.size_bytes());
+            return self.ended(number, entry);
+        }
         let is_renamed = file.ended.as_deref().unwrap_or(&file.object.entry).name != entry.name;
-        let is_over = !file.object.is_growing() || file.is_missed || self.is_settled(id.0);
+        let is_over = !file.object.is_growing() || file.is_missed || is_settled;
         if is_over && (is_renamed || file.is_missed) {
             // The old name stays, as in any copy.
             self.moved(number, &entry);
@@ -346,6 +360,19 @@ impl Following<'_> {
         self.changed.insert(number);
     }
 
+    /// A complete file has another name. The old one stays, as in any copy, unless the file is not settled yet.
+    fn renamed(&mut self, object: SourceObject, before: Name) {
+        let number = object.entry.id.0;
+        if self.is_open(number) {
+            return self.ended(number, object.entry);
+        }
+        let (to, named) = (self.job.source.path(&object), Entry { name: before, ..object.entry.clone() });
+        let path = self.job.source.path(&SourceObject { entry: named, ..object.clone() });
+        self.say(Followed::Moved { path, to });
+        self.files.remove(&number);
+        self.found(object);
+    }
+
     /// A file has another name.
     fn moved(&self, number: u64, entry: &Entry) {
         let Some(file) = self.files.get(&number).filter(|file| !file.is_missed) else { return };
@@ -355,10 +382,14 @@ impl Following<'_> {
     }
 
     fn restarted(&mut self, mut object: SourceObject, why: Restart) {
-        let Some(parent) = self.ids.get(&object.entry.parent.0) else { return };
+        // Of one that is not settled yet, more has come.
+        let goes_on = why == Restart::Reopened && self.is_open(object.entry.id.0);
+        let is_dropped = why == Restart::Reopened && mutant::is_on("drop-late-writes");
+        let Some(parent) = self.ids.get(&object.entry.parent.0).filter(|_| !goes_on && !is_dropped) else { return };
         object.entry.parent = *parent;
         let path = self.job.source.path(&object);
         self.say(match why {
+            Restart::Reopened => Followed::Reopened { path },
             Restart::Truncated => Followed::Truncated { path },
             Restart::Replaced => Followed::Replaced { path },
         });
@@ -409,7 +440,7 @@ impl Following<'_> {
                 let file = self.files.get(&number.0);
                 file.is_some_and(|file| !file.is_missed && !self.is_settled(file.object.entry.id.0))
             };
-            match covers.iter().any(is_open) && !model::mutant::is_on("marker-overtakes") {
+            match covers.iter().any(is_open) && !mutant::is_on("marker-overtakes") {
                 true => self.markers.push((object, covers)),
                 false => self.found(object),
             }
@@ -420,6 +451,12 @@ impl Following<'_> {
     /// The number that the watch knows a directory by.
     fn number_of(&self, id: ObjectId) -> ObjectId {
         self.ids.iter().find(|(_, known)| **known == id).map_or(ObjectId::ROOT, |(number, _)| ObjectId(*number))
+    }
+
+    /// Whether a file that grew is on its way under the number that the watch gave it.
+    fn is_open(&self, number: u64) -> bool {
+        let file = self.files.get(&number).filter(|file| file.object.is_growing() && !file.is_missed);
+        file.is_some_and(|file| !self.is_settled(file.object.entry.id.0))
     }
 
     fn is_settled(&self, id: u64) -> bool {
@@ -439,6 +476,9 @@ impl Following<'_> {
         }
         self.lag_told = Instant::now();
         let mut book = self.job.book.lock().unwrap();
+        let rests = |file: &File| !file.object.is_growing() || file.ended.is_some();
+        let is_over = |file: &File| !file.is_missed && book.split.is_settled(file.object.entry.id.0);
+        self.files.retain(|_, file| !rests(file) || !is_over(file));
         let lag = book.lags.take(self.lag_told);
         let (mut bytes, mut files) = (0, 0);
         for file in self.files.values().filter(|file| file.object.is_growing() && !file.is_missed) {

@@ -296,7 +296,7 @@ impl PosixWatch {
         let known = self.places.get(&place);
         let same = self.inodes.get(&inode).copied().filter(|number| self.files.contains_key(number));
         match (known, same) {
-            (Some(number), Some(same)) if number == same => self.look_again(number, directory, status, hear),
+            (Some(number), Some(same)) if number == same => self.look_again(number, directory, (status, None), hear),
             (_, Some(same)) if self.is_moved(same) => {
                 if let Some(other) = known.filter(|other| *other != same) {
                     self.forget(other);
@@ -389,36 +389,43 @@ impl PosixWatch {
         }
     }
 
-    fn look_again(&mut self, number: u64, directory: BorrowedFd<'_>, status: &Stat, hear: &mut dyn FnMut(Event)) {
+    /// Looks at a file that is known; `before` is the name that it had at the last look, if that was another one.
+    fn look_again(
+        &mut self,
+        number: u64,
+        directory: BorrowedFd<'_>,
+        (status, before): (&Stat, Option<Name>),
+        hear: &mut dyn FnMut(Event),
+    ) {
         let Some(file) = self.files.get_mut(&number) else { return };
         self.absent.remove(&number);
-        let (before, now) = (file.generation, generation_of(status));
-        if before == now {
+        let (last, now) = (file.generation, generation_of(status));
+        if last == now {
             return;
         }
-        (file.generation, file.changed) = (now, Instant::now());
-        file.writers = Writers::Some;
+        (file.generation, file.changed, file.writers) = (now, Instant::now(), Writers::Some);
         self.changed = Instant::now();
         self.growing.insert(number);
-        let id = ObjectId(number);
-        let is_content = before.size_bytes != now.size_bytes || before.modified != now.modified;
-        if now.size_bytes < before.size_bytes {
-            file.is_growing = true;
-            let (key, name) = (file.key, file.name.clone());
-            if let Ok(entry) = self.entry(number, key, directory, (&name, status)) {
-                let object = SourceObject { entry, directory: DirectoryKey(key), end: End::Growing };
-                hear(Event::Restarted { object, why: Restart::Truncated });
-                hear(Event::Grown { id, available_bytes: now.size_bytes });
-            }
-        } else if is_content {
-            file.reopened += u32::from(!file.is_growing);
-            file.is_growing = true;
-            hear(Event::Grown { id, available_bytes: now.size_bytes });
-        } else if !file.is_growing {
-            let (key, name) = (file.key, file.name.clone());
-            if let Ok(entry) = self.entry(number, key, directory, (&name, status)) {
-                hear(Event::Ended { id, entry });
-            }
+        let (key, name) = (file.key, file.name.clone());
+        let is_content = last.size_bytes != now.size_bytes || last.modified != now.modified;
+        let restart = match file.is_growing {
+            _ if now.size_bytes < last.size_bytes => Some(Restart::Truncated),
+            false if is_content => Some(Restart::Reopened),
+            _ => None,
+        };
+        file.reopened += u32::from(restart == Some(Restart::Reopened));
+        file.is_growing |= is_content;
+        let end = if file.is_growing { End::Growing } else { End::Known };
+        if restart.is_some() || before.is_some() && end == End::Known {
+            let Ok(entry) = self.entry(number, key, directory, (&name, status)) else { return };
+            let object = SourceObject { entry, directory: DirectoryKey(key), end };
+            hear(match (restart, before) {
+                (Some(why), _) => Event::Restarted { object, why },
+                (None, before) => Event::Renamed { object, before: before.unwrap_or(name) },
+            });
+        }
+        if is_content {
+            hear(Event::Grown { id: ObjectId(number), available_bytes: now.size_bytes });
         }
     }
 
@@ -440,11 +447,10 @@ impl PosixWatch {
         let before = (file.key, file.name.clone());
         self.places.remove_if(&before, number);
         self.places.insert((key, name.clone()), number);
-        let until = &self.rules.until;
         let Some(file) = self.files.get_mut(&number) else { return };
-        file.was_renamed |= until.is_unfinished(file.name.as_bytes()) == Some(true);
+        file.was_renamed |= self.rules.until.is_unfinished(file.name.as_bytes()) == Some(true);
         file.name = name;
-        self.look_again(number, directory, status, hear);
+        self.look_again(number, directory, (status, Some(before.1)), hear);
     }
 
     fn replaced(
