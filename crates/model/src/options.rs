@@ -5,6 +5,7 @@ use crate::digest::DigestAlgorithm;
 use crate::fidelity::Fidelity;
 use crate::follow::{Follow, View};
 use crate::id::JobId;
+use crate::name::Name;
 use crate::pace::Timetable;
 use crate::selection::{Bounds, Selection};
 use std::fmt;
@@ -82,6 +83,8 @@ pub struct TransferOptions {
     pub follow: Option<Arc<Follow>>,
     /// What has arrived of a growing file can be read at the destination.
     pub view: Option<Arc<View>>,
+    /// Where at the destination what is complete is listed.
+    pub sealed_list: Option<Name>,
     /// Whether what arrives may wait in a buffer on its way to slow storage.
     pub buffer: Buffer,
     /// What the sender stays for. Within the sender alone.
@@ -258,6 +261,7 @@ impl Default for TransferOptions {
             class: None,
             follow: None,
             view: None,
+            sealed_list: None,
             buffer: Buffer::default(),
             wait: Wait::default(),
             slice: None,

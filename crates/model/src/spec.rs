@@ -156,6 +156,7 @@ mod tests {
                 class: Some(crate::Class::Low),
                 follow: None,
                 view: None,
+                sealed_list: None,
                 buffer: Buffer::Always,
                 wait: Wait::Delivered,
                 slice: Some(Arc::new(Slice { instead_of: vec![crate::JobId([1; 16]), crate::JobId([0xff; 16])] })),

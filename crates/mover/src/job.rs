@@ -6,7 +6,7 @@ use model::name::Escaped;
 use model::options::{INSTEAD_OF_MAX, Slice};
 use model::pace::Timetable;
 use model::progress::Behind;
-use model::{Change, Class, Digest, Failure, Fidelity, JobId, TransferOptions};
+use model::{Change, Class, Digest, Failure, Fidelity, JobId, Name, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::fmt;
@@ -236,6 +236,7 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
             Buffer::Never => 2,
         },
         class: options.class.map_or(0, |class| class as u32),
+        sealed_list: options.sealed_list.as_ref().map_or(Vec::new(), |name| name.as_bytes().to_vec()),
         is_slice: options.slice.is_some(),
         instead_of: options.slice.iter().flat_map(|slice| &slice.instead_of).map(|job| job.0.to_vec()).collect(),
         unfinished: options.view.as_ref().map_or(Vec::new(), |view| view.unfinished.join(&b'/')),
@@ -302,6 +303,7 @@ pub fn options_from_wire(options: &wire::message::Options) -> Result<TransferOpt
         },
         depths: job_options::depths_from_wire(options.depths)?,
         view: view_from_wire(options)?,
+        sealed_list: list_from_wire(&options.sealed_list)?,
         buffer: buffer_from_wire(options.buffer).ok_or_else(|| refused("use of buffers"))?,
         slice: slice_from_wire(options).ok_or_else(|| refused("slice"))?,
         ..TransferOptions::default()
@@ -319,6 +321,15 @@ fn slice_from_wire(options: &wire::message::Options) -> Option<Option<Arc<Slice>
     let instead_of: Option<Vec<_>> = options.instead_of.iter().map(|job| JobId::from_slice(job)).collect();
     let slice = instead_of.filter(|jobs| jobs.len() <= INSTEAD_OF_MAX).map(|instead_of| Slice { instead_of })?;
     (options.is_slice || slice == Slice::default()).then(|| options.is_slice.then(|| Arc::new(slice)))
+}
+
+fn list_from_wire(name: &[u8]) -> Result<Option<Name>, Refusal> {
+    let refused = || Refusal::new(CloseCode::Malformed, "a list of what is complete with a name that is refused");
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let name = Name::new(name).ok().filter(|name| !name.as_bytes().starts_with(store::STAGING_PREFIX));
+    name.map(Some).ok_or_else(refused)
 }
 
 fn view_from_wire(options: &wire::message::Options) -> Result<Option<Arc<View>>, Refusal> {
@@ -357,6 +368,7 @@ mod tests {
             congestion: Some("bbr".into()),
             class: Some(Class::High),
             view: Some(Arc::new(View { unfinished: vec![b"*.tmp"[..].into(), b"a?"[..].into()] })),
+            sealed_list: Some(Name::new(b"DONE").unwrap()),
             ..TransferOptions::default()
         };
         let wire = options_to_wire(&options);

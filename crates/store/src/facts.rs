@@ -68,7 +68,8 @@ pub struct Abilities {
     pub reread: bool,
     /// What is not written of a file reads as zeros: `SinkLane::skip` and `StagedFile::clear` work.
     pub holes: bool,
-    /// What has arrived of a growing file can be read under a name: the last argument of `Sink::begin_growing`.
+    /// What has arrived of a growing file can be read under a name, the last argument of `Sink::begin_growing`, and a list of what
+    /// is complete is kept: `Sink::open_lines`.
     pub views: bool,
     /// What is replaced or removed can be put aside, in a directory of its own.
     pub backup: bool,

@@ -35,7 +35,7 @@ pub use posix::here::here;
 pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
-    Decision, Durability, Fate, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
+    Decision, Durability, Fate, Lines, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
     StagedFile, There, ToPublish, UNKNOWN_TIME,
 };
 pub use source::{

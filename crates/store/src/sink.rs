@@ -282,6 +282,13 @@ pub trait Sink: Send + Sync {
         self.begin(entry, stem)
     }
 
+    /// Opens the file of this name at the top of the destination, for lines to be appended, and makes it if it is missing. Another
+    /// job that has it open is an error.
+    fn open_lines(&self, name: &Name) -> Result<Box<dyn Lines>> {
+        let why = "this kind of destination cannot keep a list of what is complete";
+        Err(Error::of_kind(FailureKind::Other, "open list", name.as_bytes(), why))
+    }
+
     /// True when `begin` would find a journal that an earlier attempt left.
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool;
 
@@ -320,6 +327,23 @@ pub trait Sink: Send + Sync {
 
     /// Path of an entry below the destination; for reports.
     fn path(&self, entry: &Entry) -> Vec<u8>;
+}
+
+/// A file of lines beside what is delivered.
+pub trait Lines: Send {
+    /// When it was last written.
+    fn changed(&self) -> Result<Timestamp>;
+
+    /// Returns how much was read: 0 at the end.
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Over what is there, and behind it.
+    fn write_at(&self, at: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Drops what lies behind.
+    fn cut(&self, at: u64) -> Result<()>;
+
+    fn sync(&self) -> Result<()>;
 }
 
 pub trait SinkLane: Send {

@@ -20,6 +20,7 @@ pub fn check_receiver(client: &Client, endpoint: &str, path: &[u8], options: &Tr
     peer.knows(options.follow.is_some(), Client::knows_growth, "files that are sent while they are written", UPDATE)?;
     peer.knows(options.wait == Wait::Buffered, Client::knows_buffers, "--wait buffered", LEAVE)?;
     peer.knows(options.view.is_some(), Client::knows_views, "--show prefix", LEAVE)?;
+    peer.knows(options.sealed_list.is_some(), Client::knows_lists, "--sealed-list", LEAVE)?;
     peer.knows(options.slice.is_some(), Client::knows_slices, "jobs that several hosts work on (--hosts)", UPDATE)?;
     peer.knows(needs_fidelity_receiver(options), Client::knows_fidelity, FIDELITY, UPDATE)
 }

@@ -62,7 +62,8 @@ fn put_options(bytes: &mut Vec<u8>, options: &TransferOptions) {
         class: _,
         follow,
         view,
-        // On which way content comes and who waits for it is no part of what is asked for.
+        // Who else hears of what is complete, on which way content comes and who waits for it is no part of what is asked for.
+        sealed_list: _,
         buffer: _,
         wait: _,
         // A slice has an id of its own, which nobody can foresee.
@@ -209,6 +210,7 @@ mod tests {
             class: _,
             follow: _,
             view: _,
+            sealed_list: _,
             buffer: _,
             wait: _,
             slice: _,

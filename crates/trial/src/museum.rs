@@ -271,6 +271,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("show-past-the-frontier", "a reader of a growing file sees a hole", Test("store", "posix::view")),
     ("patch-the-prefix", "bytes change that a reader of a growing file has seen", Test("store", "posix::view")),
     ("shrink-the-prefix", "a growing file becomes shorter under its reader", Test("store", "posix::view")),
+    (
+        "list-a-file-twice",
+        "a list of what is complete names a file that is not there any more",
+        Test("mover", "follow::list"),
+    ),
     ("take-size-0-at-its-word", "a file of /proc is copied as an empty one", Test("store", "file_of_the_kernel")),
     ("variable-arms-removal", "a variable or a setting for all commands arms rm", Test("thalweg", "arms")),
     ("enrol-after-revocation", "an enrolment in flight outlives the ticket that was revoked", ENROLMENTS),

@@ -47,6 +47,9 @@ pub mod feature {
     /// A sender takes message 70 from either side, and keeps to the smallest rate that it knows; `Options.class`.
     pub const SHARED_PACE: u64 = 1 << 21;
 
+    /// What is complete is listed at the destination: `Options.sealed_list`.
+    pub const LIST: u64 = 1 << 23;
+
     /// Digests are told of objects that are wanted already, so that other holders can bring parts of them.
     pub const SOURCES: u64 = 1 << 24;
 
@@ -73,6 +76,7 @@ pub mod feature {
         | GROWTH
         | VIEW
         | SHARED_PACE
+        | LIST
         | SOURCES
         | SLICES;
     /// Without these two peers have nothing in common.

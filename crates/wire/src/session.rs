@@ -143,6 +143,9 @@ pub struct Options {
     /// Blocks in flight where storage is read and written; absent where the engine's own number is.
     #[prost(message, optional, tag = "28")]
     pub depths: Option<Depths>,
+    /// What the list of what is complete is called, at the top of the destination; empty for none.
+    #[prost(bytes = "vec", tag = "29")]
+    pub sealed_list: Vec<u8>,
     /// The job is a slice of one that several hosts work on; the ids of the slices that it takes over from.
     #[prost(bool, tag = "31")]
     pub is_slice: bool,

@@ -22,7 +22,7 @@ use daemon::reservation::{Hook, Reserved, Wanted};
 use model::follow::{Follow, View};
 use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Depths, Engine, Fsync, Verify, Wait};
 use model::pace::Timetable;
-use model::{DigestAlgorithm, Exit, Fidelity, JobId, Location, PathWish, TransferOptions, TransferSpec};
+use model::{DigestAlgorithm, Exit, Fidelity, JobId, Location, Name, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -214,10 +214,11 @@ pub struct More {
     pub backup: Option<Vec<u8>>,
     pub follow: Option<Follow>,
     pub view: Option<View>,
+    pub sealed_list: Option<Name>,
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    run_with(&args, &More { command: "cp", deletion: None, backup: None, follow: None, view: None })
+    run_with(&args, &More { command: "cp", deletion: None, backup: None, follow: None, view: None, sealed_list: None })
 }
 
 pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
@@ -335,7 +336,7 @@ pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
     let args: Args = elsewhere::parse_words("cp", words)?;
     args.nice.map_or(Ok(()), give_way)?;
     let (sources, destination) = sending.locations();
-    let more = More { command: "cp", deletion: None, backup: None, follow: None, view: None };
+    let more = More { command: "cp", deletion: None, backup: None, follow: None, view: None, sealed_list: None };
     let mut request = request(&args, &more, sources, destination)?;
     request.spec.choice.listed = sending.listed.clone().or(request.spec.choice.listed);
     carry_out(&args, &request, |interrupt, events| sending.run(&request, started, interrupt, events))
@@ -456,6 +457,7 @@ fn options(args: &Args, more: &More) -> TransferOptions {
         backup: more.backup.clone(),
         follow: more.follow.clone().map(Arc::new),
         view: more.view.clone().map(Arc::new),
+        sealed_list: more.sealed_list.clone(),
         fidelity: args.fidelity.fidelity(),
         buffer: match args.buffer {
             BufferWish::How(how) => how,

@@ -64,6 +64,10 @@ struct RuleArgs {
         env = "THALWEG_SHOW"
     )]
     show: Show,
+    /// List what is complete at the destination, in the file NAME at its top: a line with digest, size and path once a file is
+    /// there and durable; the last line closes the list when the command ends. `thalweg sum -c` verifies it
+    #[arg(long, value_name = "NAME", value_parser = list_name, env = "THALWEG_SEALED_LIST")]
+    sealed_list: Option<Name>,
     /// Writers only append: when a file is complete, only its first and last chunk are read again to compare them, not all of it.
     /// What a writer changes in between goes unnoticed
     #[arg(long, env = "THALWEG_APPEND_ONLY")]
@@ -104,7 +108,8 @@ pub fn run(args: Args) -> Result<Exit> {
     });
     let (is_append_only, alarm) = (args.rules.append_only, args.rules.lag_alarm);
     let follow = Some(Follow { is_append_only, alarm, ..Follow::new(until, args.rules.end) });
-    cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow, view })
+    let sealed_list = args.rules.sealed_list;
+    cp::run_with(&args.copy, &cp::More { command: "follow", deletion: None, backup: None, follow, view, sealed_list })
 }
 
 /// Where all that write to a file are known to this host's kernel.
@@ -160,6 +165,11 @@ fn end(text: &str) -> std::result::Result<FollowEnd, String> {
 fn marker(name: &str) -> std::result::Result<Name, String> {
     Name::new(name.as_bytes())
         .map_err(|_| format!("{name:?} is not the name of a file: a marker is one name without slashes"))
+}
+
+fn list_name(text: &str) -> std::result::Result<Name, String> {
+    let name = Name::new(text.as_bytes()).ok().filter(|name| !name.as_bytes().starts_with(store::STAGING_PREFIX));
+    name.ok_or_else(|| format!("{text:?} is not the name of a file: the list is at the top of the destination"))
 }
 
 fn time(text: &str) -> std::result::Result<Duration, String> {

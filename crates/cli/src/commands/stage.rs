@@ -33,5 +33,8 @@ pub fn run(args: Args) -> Result<Exit> {
             ));
         }
     }
-    cp::run_with(&args.copy, &cp::More { command: "stage", deletion: None, backup: None, follow: None, view: None })
+    cp::run_with(
+        &args.copy,
+        &cp::More { command: "stage", deletion: None, backup: None, follow: None, view: None, sealed_list: None },
+    )
 }

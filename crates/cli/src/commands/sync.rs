@@ -58,7 +58,10 @@ pub fn run(args: Args) -> Result<Exit> {
         mover::job_options::check_backup(path)
             .map_err(|why| usage(why, "name it relative to the destination, such as old/monday"))?;
     }
-    cp::run_with(&args.copy, &cp::More { command: "sync", deletion, backup, follow: None, view: None })
+    cp::run_with(
+        &args.copy,
+        &cp::More { command: "sync", deletion, backup, follow: None, view: None, sealed_list: None },
+    )
 }
 
 /// The source is the contents of a directory, without doubt: the destination itself is to be like it.

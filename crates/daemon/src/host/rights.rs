@@ -154,7 +154,7 @@ impl Deed {
             Deed::NoClobber => "send with `--no-clobber`",
             Deed::Delta => "send with `--delta`",
             Deed::HardLinks => "send with `--hard-links`",
-            Deed::Show => "send with `--show prefix`",
+            Deed::Show => "send with `--show prefix` or `--sealed-list`",
             Deed::MakeDirectory => "make directories: `mkdir`",
             Deed::Remove => "remove: `rm`",
             Deed::Rename => "rename: `mv`",
@@ -220,7 +220,7 @@ fn of_options(options: &TransferOptions) -> impl Iterator<Item = Deed> {
         (options.no_clobber, Deed::NoClobber),
         (options.is_delta, Deed::Delta),
         (fidelity.hard_links, Deed::HardLinks),
-        (options.view.is_some(), Deed::Show),
+        (options.view.is_some() || options.sealed_list.is_some(), Deed::Show),
     ]
     .into_iter()
     .filter_map(|(is_asked, deed)| is_asked.then_some(deed))
@@ -326,6 +326,7 @@ mod tests {
             is_delta: _,
             fidelity: _,
             view: _,
+            sealed_list: _,
             // It ends what was written there in the name of other slices, whose ids nobody guesses.
             slice: _,
         } = TransferOptions::default();

@@ -158,6 +158,7 @@ fn of_options(options: TransferOptions) -> Form {
         // `thalweg follow` makes it of its arguments.
         follow: _,
         view: _,
+        sealed_list: _,
         buffer,
         // Whoever stays for less says so when it asks.
         wait: _,
@@ -233,6 +234,7 @@ impl TryFrom<Form> for TransferSpec {
             class: form.class.as_deref().map(str::parse).transpose()?,
             follow: None,
             view: None,
+            sealed_list: None,
             buffer: word(form.buffer, default.buffer)?,
             wait: default.wait,
             slice: form.slice.map(slice).transpose()?,

@@ -32,6 +32,7 @@ pub(super) struct Ways {
 impl Ways {
     pub fn new(options: &TransferOptions, lists_digests: bool, is_by_stores: bool) -> Ways {
         let is_free = options.engine == Engine::Auto;
+        let lists_digests = lists_digests || options.sealed_list.is_some();
         let digests = options.verify != Verify::None || lists_digests;
         Ways {
             digests,

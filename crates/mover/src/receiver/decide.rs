@@ -50,6 +50,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
     if let Some(wait) = job.older.get() {
         wait(&job.end);
     }
+    job.open_sealed_list();
     let mut noted = Instant::now();
     while !job.end.is_set() {
         if job.has_growing.load(Relaxed) && noted.elapsed() >= CHECKPOINT_INTERVAL {
@@ -255,6 +256,7 @@ impl Decide<'_> {
         let Candidate { index, entry, found, place: _place } = candidate;
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
+            self.job.list_found(&entry);
             if let Decision::Replace { .. } = found
                 && self.job.facts.can.touch
                 && self.job.sink.touch(&entry).is_ok()

@@ -34,6 +34,9 @@ impl Decide<'_> {
         match self.job.replayed.get().map_or(step, |here| step.without_sender(here.contains(&entry.id.0))) {
             Step::Skip => {
                 self.amend(entry, &found, answer);
+                if matches!(found, Decision::Same) {
+                    self.job.list_found(entry);
+                }
                 answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             }
             Step::Compare => return Ok(Decided::Asked(found)),

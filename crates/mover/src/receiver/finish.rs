@@ -35,6 +35,9 @@ impl Decide<'_> {
         {
             return job.cancel(CloseCode::Internal, &e.to_string());
         }
+        if let Err(e) = job.close_sealed_list() {
+            return job.cancel(CloseCode::Internal, &e.to_string());
+        }
         job.sink.close();
         let (failures, failures_untold) = told(&std::mem::take(&mut *job.decider.directory_failures.lock().unwrap()));
         let finished = Finished {

@@ -2,7 +2,7 @@
 //!
 //! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing (`events` wait
 //! for it, `answer` is what it decided of a batch), `naming` what it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
-//! holds large objects, `gather` has several holders bring them, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end and `retry` what is asked for again. `charge` accounts
+//! holds large objects, `gather` has several holders bring them, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end (`sealed_list` to programs at the destination) and `retry` what is asked for again. `charge` accounts
 //! for what is described, `hold` has what waits in a buffer for slow storage (`buffered` tells the sender of it, `replay` carries it on
 //! without a sender), `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
@@ -47,6 +47,8 @@ mod commit;
 mod settling;
 mod seal;
 mod settle;
+mod sealed_list;
+mod complete;
 mod retry;
 mod seated;
 mod resume;
@@ -148,6 +150,8 @@ pub struct ReceiveJob {
     older: OnceLock<Older>,
     /// Of a job that is carried on without its sender: the objects that are here.
     replayed: OnceLock<HashSet<u64>>,
+    /// What is complete, for programs at the destination.
+    sealed_list: OnceLock<sealed_list::SealedList>,
     /// The sender leaves as soon as all is buffered.
     is_left: AtomicBool,
     /// What the job is charged to, and what of it stays to the end.
@@ -229,6 +233,7 @@ impl ReceiveJob {
             hold: OnceLock::new(),
             older: OnceLock::new(),
             replayed: OnceLock::new(),
+            sealed_list: OnceLock::new(),
             is_left: AtomicBool::new(false),
             memory: OnceLock::new(),
             kept: Mutex::default(),

@@ -1,5 +1,6 @@
 //! What a described object is to be called: checked against what is known of others before anything is decided of it.
 
+use super::complete;
 use super::decide::Decide;
 use crate::limits::TOP_NAMES_MAX;
 use model::{Entry, FailureKind, Kind, Name, ObjectId};
@@ -18,6 +19,9 @@ impl Decide<'_> {
         }
         if entry.parent == ObjectId::ROOT {
             self.rename(entry).map_err(|e| (e.kind, e.message()))?;
+            if self.job.is_sealed_list(entry) {
+                return Err(refused(FailureKind::NameRefused, complete::TAKEN));
+            }
             let is_known = self.top_names.contains(&entry.name);
             if self.top_names.len() < TOP_NAMES_MAX && entry.id.0 < REPLACEMENT_FIRST {
                 self.top_names.insert(entry.name.clone());

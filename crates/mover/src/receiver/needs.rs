@@ -16,6 +16,7 @@ pub fn check(options: &TransferOptions, facts: &SinkFacts) -> store::Result<()> 
         (options.compare == Compare::Checksum && !can.compare, "be compared by content (--compare checksum)"),
         (options.verify == Verify::Reread && !can.reread, "read back what was written (--verify reread)"),
         (options.view.is_some() && !can.views, "show what has arrived of a file (--show prefix)"),
+        (options.sealed_list.is_some() && !can.views, "keep a list of what is complete (--sealed-list)"),
         (options.fidelity.hard_links && !can.hard_links, "give a file several names (--hard-links)"),
         (options.backup.is_some() && !can.backup, "put aside what is replaced or removed (--backup-dir)"),
     ];

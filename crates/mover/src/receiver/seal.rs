@@ -12,6 +12,7 @@
 
 use super::ReceiveJob;
 use super::commit;
+use super::complete;
 use super::decide::Decide;
 use super::events::Event;
 use super::large::Large;
@@ -48,6 +49,10 @@ impl Decide<'_> {
     pub(super) fn sealed(&mut self, seal: &Seal) {
         let Some(large) = self.growing(seal.object) else { return };
         let entry = match seal.entry(large.entry()) {
+            Ok(entry) if self.job.is_sealed_list(&entry) => {
+                let (listed, index) = large.place().clone();
+                return self.job.fail(&listed, index, FailureKind::NameRefused, complete::TAKEN.to_owned());
+            }
             Ok(entry) if !entry.name.as_bytes().starts_with(store::STAGING_PREFIX) => entry,
             Ok(_) => return self.job.cancel(CloseCode::Malformed, "an object is sealed with a name kept for staging"),
             Err(refusal) => return self.job.cancel(refusal.code, &refusal.text),
@@ -60,6 +65,7 @@ impl Decide<'_> {
             Ok(found) => match policy::step(&self.job.options, &entry, true, &found) {
                 Step::Publish(rule) => self.rule_of(&entry, rule),
                 Step::Skip | Step::Compare => {
+                    self.job.list_found(&entry);
                     let outcome = super::settle::Outcome {
                         skipped: vec![(seal.object, entry.size_bytes())],
                         ..Default::default()

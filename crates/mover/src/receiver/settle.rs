@@ -102,12 +102,20 @@ impl ReceiveJob {
         let total = settled.iter().sum::<usize>() as u64;
         count(&counters.files_done, outcome.links.len() as u64);
         let mut words = Words::default();
-        let mut delivered = Vec::new();
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
+        let (wants_paths, mut paths) = (wants_delivered || self.sealed_list.get().is_some(), Vec::new());
         let mut table = self.table.lock().unwrap();
         for published in &outcome.published {
             let entry = &published.listed.expected(published.index).entry;
-            table.settle(entry.id.0);
+            // What grew may have got another name when it was complete.
+            let large = table.settle(entry.id.0).and_then(|slot| slot.large);
+            if wants_paths {
+                let path = match large.filter(|large| large.is_growing) {
+                    Some(large) => self.sink.path(&large.final_entry().0),
+                    None => self.sink.path(entry),
+                };
+                paths.push((path, published));
+            }
             count(&counters.files_done, 1);
             count(&counters.bytes_done, published.size_bytes);
             words.published.push((entry.id.0, published.is_chunked.then(|| published.digest.to_bytes())));
@@ -121,12 +129,8 @@ impl ReceiveJob {
         let published = outcome.published.iter().map(|p| p.listed.expected(p.index).entry.id.0);
         let failed = outcome.failed.iter().map(|(id, _)| *id);
         self.let_go(published.chain(outcome.skipped.iter().map(|(id, _)| *id)).chain(failed));
-        if wants_delivered {
-            delivered.extend(outcome.published.iter().map(|p| Delivered {
-                path: self.sink.path(&p.listed.expected(p.index).entry),
-                size_bytes: p.size_bytes,
-                digest: p.digest,
-            }));
+        if !self.list_published(&paths) {
+            return;
         }
         words.published.extend(outcome.links.into_iter().map(|id| (id, None)));
         words.skipped = outcome.skipped.iter().map(|(id, _)| *id).collect();
@@ -140,9 +144,14 @@ impl ReceiveJob {
         }
         // The observer hears first: once the sender knows, the job may end before this call returns.
         if let Some(observer) = &self.observer
-            && !delivered.is_empty()
+            && wants_delivered
+            && !paths.is_empty()
         {
-            observer.delivered(&delivered);
+            let delivered = |(path, p): (Vec<u8>, &Published)| {
+                let (size_bytes, digest) = (p.size_bytes, p.digest);
+                Delivered { path, size_bytes, digest }
+            };
+            observer.delivered(&paths.into_iter().map(delivered).collect::<Vec<_>>());
         }
         words.messages(self.number).for_each(|settled| self.port.send(Message::Settled(settled)));
         self.count_settled(total);

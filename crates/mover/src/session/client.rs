@@ -244,6 +244,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::VIEW != 0)
     }
 
+    /// Whether the endpoint lists what is complete at the destination.
+    pub fn knows_lists(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::LIST != 0)
+    }
+
     /// Whether the endpoint says of what it receives that it waits in a buffer.
     pub fn knows_buffers(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::BUFFERED != 0)

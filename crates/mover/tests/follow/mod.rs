@@ -1,6 +1,7 @@
 //! Files that are sent while they are written: what is published is what their source holds when it is complete, and nothing of
 //! them can be seen before.
 
+mod list;
 mod view;
 
 use crate::endpoint::{client, content, endpoint};
@@ -68,6 +69,7 @@ struct Bench {
     progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
     view: Option<Arc<View>>,
+    list: Option<Name>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -82,7 +84,7 @@ impl Bench {
         for name in ["from", "root"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Bench { dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default(), view: None }
+        Bench { dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default(), view: None, list: None }
     }
 
     /// For another attempt.
@@ -105,6 +107,7 @@ impl Bench {
             digest,
             chunk_bytes: 1 << 20,
             view: self.view.clone(),
+            sealed_list: self.list.clone(),
             ..TransferOptions::default()
         };
         let mut source = PosixSource::new();

@@ -22,6 +22,7 @@ mod fence;
 mod sweep;
 mod large;
 mod view;
+mod lines;
 mod lane;
 mod shared;
 mod sink;

@@ -13,6 +13,7 @@ use super::content::read_back;
 use super::keep::Keeper;
 use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
+use super::lines::PosixLines;
 use super::owners::Sort;
 use super::shared::{Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
 use super::source::PosixSource;
@@ -22,7 +23,7 @@ use super::tree::Tree;
 use super::{facts, fence, host, list};
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
 use crate::source::{Source, SourceFile};
-use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
+use crate::{BlockWriter, Engines, Error, Lines, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
 use model::{Entry, FailureKind, Fidelity, JobId, Kind, Name, ObjectId};
@@ -186,6 +187,11 @@ impl Sink for PosixSink {
 
     fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
         self.open_at(entry)
+    }
+
+    fn open_lines(&self, name: &Name) -> Result<Box<dyn Lines>> {
+        let top = self.shared.tree.open(ObjectId::ROOT.0).map_err(|e| Error::new("open list", name.as_bytes(), e))?;
+        Ok(Box::new(PosixLines::open(top.as_fd(), name)?))
     }
 
     fn touch(&self, entry: &Entry) -> Result<()> {

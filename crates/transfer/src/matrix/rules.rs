@@ -236,6 +236,14 @@ const OPTIONS: &[Rule] = &[
     },
     Rule {
         verbs: Verbs::FOLLOW,
+        when: &[NotTo(Ends::PATH.or(FAR))],
+        flags: &[any("sealed-list")],
+        is_idle: false,
+        why: "no list of what is complete can be kept at {to}",
+        instead: "omit --sealed-list, or follow to a directory of this host, of an endpoint or of a host",
+    },
+    Rule {
+        verbs: Verbs::FOLLOW,
         when: &[],
         flags: &[any("hard-links"), is("verify", "none"), any("no-clobber")],
         is_idle: false,

@@ -24,6 +24,7 @@ pub fn run(data: &[u8]) {
     let depths = (depths != Depths::default()).then_some(depths);
     let (is_slice, instead_of) =
         (bytes.u8() & 1 == 1, vec![vec![bytes.u8(); usize::from(bytes.u8())]; usize::from(bytes.u8())]);
+    let sealed_list = vec![bytes.u8(); usize::from(bytes.u8())];
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -44,6 +45,7 @@ pub fn run(data: &[u8]) {
         unfinished,
         buffer,
         depths,
+        sealed_list,
         is_slice,
         instead_of,
     };

@@ -109,6 +109,7 @@ static SAMPLES: &[Sample] = &[
     of(&["--until=quiet:1s"], "until", "follow"),
     of(&["--end=idle:1s"], "", "follow"),
     of(&["--show=prefix"], "", "follow"),
+    of(&["--sealed-list=DONE"], "", "follow"),
     of(&["--append-only"], "", "follow"),
     of(&["--lag-alarm=60s"], "", "follow"),
     of(&["--one-way"], "", "check"),
