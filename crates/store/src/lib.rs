@@ -30,7 +30,7 @@ pub use error::{Error, Result};
 pub use facts::{Abilities, Order, PartRule, SinkFacts, SourceFacts};
 pub use held::Held;
 pub use open::{OpenError, Stores};
-pub use posix::heap::give_back as give_back_memory;
+pub use posix::heap::{give_back as give_back_memory, return_large_blocks};
 pub use posix::here::here;
 pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};

@@ -40,12 +40,14 @@ pub fn run(job: &Arc<SendJob>) {
         Ok(None) => return job.cancel(CloseCode::Forbidden, "this kind of source cannot be followed"),
         Err(e) => return job.cancel(CloseCode::Internal, &e.to_string()),
     };
+    store::return_large_blocks();
     let mut following = Following {
         job,
         scan: Scan::new(job),
         lane: job.source_lane(),
         ids: HashMap::from([(0, ObjectId::ROOT)]),
         files: BTreeMap::new(),
+        resting: HashMap::new(),
         directories: HashMap::new(),
         names: HashSet::new(),
         hasher: RandomState::new(),
@@ -116,7 +118,7 @@ impl SendJob {
     }
 }
 
-/// A file that grows, or is not settled: of one that rests afterwards the watch alone knows. Its ids are those of the wire.
+/// A file that grows, until it is settled. Its ids are those of the wire.
 struct File {
     object: SourceObject,
     available_bytes: u64,
@@ -136,6 +138,8 @@ struct Following<'a> {
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
     files: BTreeMap<u64, File>,
+    /// Of files that rest, until they are settled: there may be very many, and the watch knows what they are.
+    resting: HashMap<u64, ObjectId>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
     /// Described before, by a digest of each: there may be very many, and one that is taken for another only costs a description.
     names: HashSet<u64>,
@@ -253,6 +257,12 @@ impl Following<'_> {
     }
 
     fn keep(&mut self, number: u64, object: &SourceObject, held: Option<Arc<dyn SourceFile>>) {
+        if !object.is_growing() {
+            self.files.remove(&number);
+            self.resting.insert(number, object.entry.id);
+            return;
+        }
+        self.resting.remove(&number);
         if let Some(file) = held {
             self.job.book.lock().unwrap().files.insert(object.entry.id.0, file);
         }
@@ -265,7 +275,7 @@ impl Following<'_> {
     fn describe_again(&mut self, number: u64, mut object: SourceObject, held: Option<Arc<dyn SourceFile>>) {
         // In the order of their ids.
         self.scan.flush();
-        let before = self.files.get(&number).map(|file| file.object.entry.id.0);
+        let before = self.id_of(number).map(|id| id.0);
         let job = self.job;
         {
             let _order = job.replacing.lock().unwrap();
@@ -338,7 +348,7 @@ impl Following<'_> {
             return self.ended(number, entry);
         }
         let is_renamed = file.ended.as_deref().unwrap_or(&file.object.entry).name != entry.name;
-        let is_over = !file.object.is_growing() || file.is_missed || is_settled;
+        let is_over = file.is_missed || is_settled;
         if is_over && (is_renamed || file.is_missed) {
             // The old name stays, as in any copy.
             self.moved(number, &entry);
@@ -370,6 +380,7 @@ impl Following<'_> {
         let path = self.job.source.path(&SourceObject { entry: named, ..object.clone() });
         self.say(Followed::Moved { path, to });
         self.files.remove(&number);
+        self.resting.remove(&number);
         self.found(object);
     }
 
@@ -400,8 +411,9 @@ impl Following<'_> {
     }
 
     fn gone(&mut self, number: u64) {
+        self.resting.remove(&number);
         let Some(file) = self.files.remove(&number) else { return };
-        if file.object.is_growing() && !file.is_missed && !self.is_settled(file.object.entry.id.0) {
+        if !file.is_missed && !self.is_settled(file.object.entry.id.0) {
             self.say(Followed::Vanished { path: self.job.source.path(&file.object) });
             let why = "it was removed before it was complete".to_owned();
             self.job.source_failed(&file.object, FailureKind::NotFound, why);
@@ -437,8 +449,8 @@ impl Following<'_> {
         let markers = std::mem::take(&mut self.markers);
         for (object, covers) in markers {
             let is_open = |number: &ObjectId| {
-                let file = self.files.get(&number.0);
-                file.is_some_and(|file| !file.is_missed && !self.is_settled(file.object.entry.id.0))
+                let is_missed = self.files.get(&number.0).is_some_and(|file| file.is_missed);
+                !is_missed && self.id_of(number.0).is_some_and(|id| !self.is_settled(id.0))
             };
             match covers.iter().any(is_open) && !mutant::is_on("marker-overtakes") {
                 true => self.markers.push((object, covers)),
@@ -453,9 +465,14 @@ impl Following<'_> {
         self.ids.iter().find(|(_, known)| **known == id).map_or(ObjectId::ROOT, |(number, _)| ObjectId(*number))
     }
 
+    /// What a file is called on the wire, by the number that the watch gave it.
+    fn id_of(&self, number: u64) -> Option<ObjectId> {
+        self.files.get(&number).map(|file| file.object.entry.id).or_else(|| self.resting.get(&number).copied())
+    }
+
     /// Whether a file that grew is on its way under the number that the watch gave it.
     fn is_open(&self, number: u64) -> bool {
-        let file = self.files.get(&number).filter(|file| file.object.is_growing() && !file.is_missed);
+        let file = self.files.get(&number).filter(|file| !file.is_missed);
         file.is_some_and(|file| !self.is_settled(file.object.entry.id.0))
     }
 
@@ -476,12 +493,13 @@ impl Following<'_> {
         }
         self.lag_told = Instant::now();
         let mut book = self.job.book.lock().unwrap();
-        let rests = |file: &File| !file.object.is_growing() || file.ended.is_some();
-        let is_over = |file: &File| !file.is_missed && book.split.is_settled(file.object.entry.id.0);
-        self.files.retain(|_, file| !rests(file) || !is_over(file));
+        let is_settled = |id: ObjectId| book.split.is_settled(id.0);
+        self.files.retain(|_, file| file.ended.is_none() || file.is_missed || !is_settled(file.object.entry.id));
+        self.resting.retain(|_, id| !is_settled(*id));
+        self.resting.shrink_to_fit();
         let lag = book.lags.take(self.lag_told);
         let (mut bytes, mut files) = (0, 0);
-        for file in self.files.values().filter(|file| file.object.is_growing() && !file.is_missed) {
+        for file in self.files.values().filter(|file| !file.is_missed) {
             let id = file.object.entry.id.0;
             if let Some((claimed, lacking)) = book.split.frontier(id) {
                 bytes += file.available_bytes.saturating_sub(claimed) + lacking;
@@ -532,7 +550,7 @@ impl Following<'_> {
     /// What did not come to its end is told before what ends the job.
     fn give_up_unfinished(&mut self) {
         self.scan.flush();
-        let is_open = |file: &File| file.object.is_growing() && !file.is_missed && file.ended.is_none();
+        let is_open = |file: &File| !file.is_missed && file.ended.is_none();
         for file in self.files.values().filter(|file| is_open(file)) {
             let why = "it was not complete when following ended".to_owned();
             self.job.source_failed(&file.object, FailureKind::Changed, why);
