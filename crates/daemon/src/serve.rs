@@ -21,6 +21,7 @@ use crate::gate::Gate;
 use crate::governor::{Allotment, Governor, contracts};
 use crate::history::History;
 use crate::host::{EndpointHost, Rates, RunningJob, StoredRoots};
+use crate::hosts::{HostBook, Joined, Membership};
 use crate::issue::{Announcement, write_ticket};
 use crate::orders::{Ground, Orders};
 use crate::privileges::{self, Privileges};
@@ -99,6 +100,8 @@ pub struct ServeOptions {
     pub confine: bool,
     /// What is kept of the powers of root; given up on the calling thread, as with `confine`.
     pub privileges: Privileges,
+    /// The token by which this host becomes one of an endpoint's.
+    pub join: Option<PathBuf>,
     /// Carry out jobs in clients' names, which takes connections to other endpoints.
     pub takes_orders: bool,
     /// Where Prometheus may ask.
@@ -123,6 +126,7 @@ impl ServeOptions {
             crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
+            join: None,
             takes_orders: true,
             metrics: None,
         }
@@ -151,6 +155,7 @@ impl Served {
         let lock = StateLock::take(&options.state_dir)?;
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;
+        let joined = join(&options, &identity)?;
         let name = own_name(options.name.as_deref())?;
         let clients = ClientBook::open(&options.state_dir)?;
         warn_of_clock(&log_path);
@@ -189,6 +194,7 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
+            hosts: HostBook::new(&options.state_dir),
             listening: Listening::new(local_addr, &options.advertise),
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
@@ -200,6 +206,9 @@ impl Served {
         let governor = host.rates.govern(contracts, &options.state_dir, host.roster.clone())?;
         if options.takes_orders {
             take_orders(&host, &options.state_dir, &identity, &memory)?;
+        }
+        if let Some(joined) = joined {
+            attend(&host, joined, &ticket.addresses)?;
         }
         let server = Server::new(host.clone(), memory);
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
@@ -325,6 +334,23 @@ fn tell_metrics(
     let governor = Arc::downgrade(governor);
     let allotted = move || governor.upgrade().map_or_else(Vec::new, |governor| governor.allotted());
     metrics.answer(metrics::teller(server, host, allotted))
+}
+
+/// What this host belongs to, where another one heads it.
+fn join(options: &ServeOptions, identity: &net::Identity) -> Result<Option<Joined>> {
+    let joined = Joined::of(&options.state_dir, options.join.as_deref(), identity)?;
+    if joined.is_some() && !options.takes_orders {
+        return Err(Error::new(Exit::Usage, "a host of an endpoint of several carries out jobs for its clients")
+            .hint("omit --no-orders"));
+    }
+    Ok(joined)
+}
+
+fn attend(host: &Arc<EndpointHost>, joined: Joined, addresses: &[String]) -> Result<()> {
+    let roster = host.roster.clone();
+    let membership = Membership::start(joined, addresses.to_vec(), Box::new(move || roster.members().len()))?;
+    host.clients.rely_on(membership);
+    Ok(())
 }
 
 fn take_orders(host: &Arc<EndpointHost>, state: &Path, identity: &net::Identity, memory: &Memory) -> Result<()> {
