@@ -155,8 +155,7 @@ impl Served {
         let lock = StateLock::take(&options.state_dir)?;
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;
-        let joined = join(&options, &identity)?;
-        let name = own_name(options.name.as_deref())?;
+        let (joined, name) = (join(&options, &identity)?, own_name(options.name.as_deref())?);
         let clients = ClientBook::open(&options.state_dir)?;
         warn_of_clock(&log_path);
         let log = Arc::new(TransferLog::open(&log_path)?);
@@ -204,12 +203,8 @@ impl Served {
             rates: Rates::new(&options.state_dir),
         });
         let governor = host.rates.govern(contracts, &options.state_dir, host.roster.clone())?;
-        if options.takes_orders {
-            take_orders(&host, &options.state_dir, &identity, &memory)?;
-        }
-        if let Some(joined) = joined {
-            attend(&host, joined, &ticket.addresses)?;
-        }
+        take_orders(&host, &options, &identity, &memory)?;
+        joined.map_or(Ok(()), |joined| attend(&host, joined, &ticket.addresses))?;
         let server = Server::new(host.clone(), memory);
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
@@ -353,9 +348,17 @@ fn attend(host: &Arc<EndpointHost>, joined: Joined, addresses: &[String]) -> Res
     Ok(())
 }
 
-fn take_orders(host: &Arc<EndpointHost>, state: &Path, identity: &net::Identity, memory: &Memory) -> Result<()> {
+fn take_orders(
+    host: &Arc<EndpointHost>,
+    options: &ServeOptions,
+    identity: &net::Identity,
+    memory: &Memory,
+) -> Result<()> {
+    if !options.takes_orders {
+        return Ok(());
+    }
     let ground: Arc<dyn Ground> = host.clone();
-    let orders = Orders::open(state, Arc::downgrade(&ground), identity.clone(), memory.clone())?;
+    let orders = Orders::open(&options.state_dir, Arc::downgrade(&ground), identity.clone(), memory.clone())?;
     orders.start().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
     let _ = host.orders.set(orders);
     Ok(())
