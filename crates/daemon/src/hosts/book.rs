@@ -28,6 +28,9 @@ const FILE_BYTES_MAX: u64 = 16 << 10;
 /// A host that was not heard for so long is not told to clients.
 const SILENCE_SECONDS_MAX: u64 = 30;
 
+/// What was written down so lately is not written again unless it differs.
+const SAW_SECONDS: u64 = 3;
+
 /// `NAME.toml`.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -178,6 +181,11 @@ impl HostBook {
         let texts = addresses.iter().filter_map(|address| std::str::from_utf8(address).ok());
         let addresses = texts.filter(|address| is_address(address)).take(ADDRESSES_MAX).map(str::to_owned).collect();
         let seen = Seen { pin: pin.to_string(), addresses, jobs, heard: now() };
+        // Strangers make a host ask as often as they like.
+        let is_known = |old: &Seen| Seen { heard: seen.heard, ..old.clone() } == seen && old.silent_seconds() < SAW_SECONDS;
+        if self.get(name)?.and_then(|host| host.seen).is_some_and(|old| is_known(&old)) {
+            return Ok(());
+        }
         let text = serde_json::to_vec(&seen).map_err(|e| Error::new(Exit::Fatal, format!("write {name}.seen: {e}")))?;
         let path = self.path(name, "seen");
         private_file::write(&path, &text, Existing::Replace).map_err(|e| Error::of_file("write", &path, e))

@@ -160,7 +160,7 @@ mod tests {
         let names: Vec<_> = found.working.iter().map(|host| (host.name.as_str(), host.addresses[0].as_str())).collect();
         assert_eq!(names, [("far", "192.0.2.1:1"), ("far.h3", "192.0.2.3:1")]);
         assert_eq!(found.leaving, [Pin([7; 32])]);
-        assert_eq!(site(&endpoint, &[]).working, [endpoint.clone()]);
+        assert_eq!(site(&endpoint, &[]).working, std::slice::from_ref(&endpoint));
         let dir = tempfile::tempdir().unwrap();
         let book = EndpointBook::new(dir.path());
         remember(&book, &endpoint, &told).unwrap();
