@@ -182,7 +182,8 @@ impl HostBook {
         let addresses = texts.filter(|address| is_address(address)).take(ADDRESSES_MAX).map(str::to_owned).collect();
         let seen = Seen { pin: pin.to_string(), addresses, jobs, heard: now() };
         // Strangers make a host ask as often as they like.
-        let is_known = |old: &Seen| Seen { heard: seen.heard, ..old.clone() } == seen && old.silent_seconds() < SAW_SECONDS;
+        let is_known =
+            |old: &Seen| Seen { heard: seen.heard, ..old.clone() } == seen && old.silent_seconds() < SAW_SECONDS;
         if self.get(name)?.and_then(|host| host.seen).is_some_and(|old| is_known(&old)) {
             return Ok(());
         }
