@@ -22,8 +22,8 @@ use crate::commands::{batch, console, hub, queue, rule, run, schedule, submit, t
 use crate::commands::{bench, demo, generate};
 use crate::commands::{buffer, log, sync, ticket, top, tree, uploads};
 use crate::commands::{
-    calibrate, cat, check, completions, config, contract, cp, doctor, du, endpoint, fetch, filter, follow, job, ls,
-    man, mkdir, mv, plan, publish, rm, serve, stage, stat, sum,
+    calibrate, cat, check, completions, config, contract, cp, doctor, du, endpoint, fetch, filter, follow, host, job,
+    ls, man, mkdir, mv, plan, publish, rm, serve, stage, stat, sum,
 };
 use crate::exit::Result;
 use crate::output;
@@ -57,6 +57,7 @@ pub enum Command {
     Endpoint(Asked<endpoint::Args>),
     Ticket(Asked<ticket::Args>),
     Contract(Asked<contract::Args>),
+    Host(Asked<host::Args>),
     Cp(Asked<cp::Args>),
     Job(Asked<job::Args>),
     #[cfg(feature = "hub")]

@@ -27,7 +27,7 @@ use crate::{time, trust};
 use model::{Class, Exit, Pin, mutant};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 use tracing::{error, info};
 use wire::{CloseCode, Refusal};
@@ -46,7 +46,24 @@ enum Admission {
     Limited(Limited),
 }
 
+/// A client that somebody else knows, and what it may.
+#[derive(Clone, Debug)]
+pub struct Vouched {
+    pub enrolment: Enrolment,
+    pub rights: Rights,
+}
+
+/// Who knows clients that are not enrolled here.
+pub trait Surety: Send + Sync {
+    /// What is known of a client, asked for if nothing is: that may take seconds.
+    fn vouch(&self, pin: Pin) -> Option<Vouched>;
+
+    /// The same without asking.
+    fn knows(&self, pin: Pin) -> Option<Vouched>;
+}
+
 pub struct ClientBook {
+    surety: OnceLock<Arc<dyn Surety>>,
     directory: PathBuf,
     credential_path: PathBuf,
     credential: Zeroizing<[u8; CREDENTIAL_BYTES]>,
@@ -87,6 +104,7 @@ impl ClientBook {
             credential: own,
             credential_path,
             directory,
+            surety: OnceLock::new(),
             tickets: LimitedBook::new(state_dir),
             removed: RemovedClients::new(state_dir),
             revoked,
@@ -96,6 +114,15 @@ impl ClientBook {
         })
     }
 
+    /// Has somebody vouch for clients that are not enrolled here.
+    pub fn rely_on(&self, surety: Arc<dyn Surety>) {
+        let _ = self.surety.set(surety);
+    }
+
+    fn vouched(&self, pin: Pin) -> Option<Vouched> {
+        self.surety.get()?.vouch(pin)
+    }
+
     /// What tickets without limits carry. Secret.
     pub fn credential(&self) -> Zeroizing<[u8; CREDENTIAL_BYTES]> {
         self.credential.clone()
@@ -103,12 +130,13 @@ impl ClientBook {
 
     /// Whether this key is enrolled: one look at a directory, no reading.
     pub fn knows(&self, pin: Pin) -> bool {
-        self.path(pin).exists()
+        self.path(pin).exists() || self.surety.get().is_some_and(|surety| surety.knows(pin).is_some())
     }
 
     /// The account of an enrolled key: the ticket that it lives by.
     pub fn account(&self, pin: Pin) -> Option<String> {
-        let enrolment = self.find(pin).ok()??;
+        let known = self.find(pin).ok()?;
+        let enrolment = known.or_else(|| Some(self.surety.get()?.knows(pin)?.enrolment))?;
         Some(enrolment.ticket.unwrap_or_else(|| SERVE_TICKET.to_owned()))
     }
 
@@ -129,6 +157,11 @@ impl ClientBook {
             }
             Some(known) => self.renew(pin, known, credential)?,
             None => {
+                if credential.is_empty()
+                    && let Some(Vouched { enrolment, rights }) = self.vouched(pin)
+                {
+                    return Ok((enrolment, rights));
+                }
                 let admission = self.admission(credential)?.ok_or_else(not_enrolled)?;
                 let newcomer = self.newcomer(pin, name(), &admission);
                 self.enrol(pin, newcomer, &admission, None)?
@@ -146,10 +179,13 @@ impl ClientBook {
 
     /// What a client may now: asked for every job, and again while it runs.
     pub fn rights(&self, pin: Pin) -> Refused<Rights> {
-        let enrolment = self.find(pin)?.ok_or_else(|| {
+        let Some(enrolment) = self.find(pin)? else {
+            if let Some(vouched) = self.vouched(pin) {
+                return Ok(vouched.rights);
+            }
             let text = "this client is no longer enrolled here; what is verified is kept";
-            Refusal::new(CloseCode::Authentication, text)
-        })?;
+            return Err(Refusal::new(CloseCode::Authentication, text));
+        };
         self.rights_of(pin, &enrolment)
     }
 

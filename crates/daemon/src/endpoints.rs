@@ -130,7 +130,13 @@ impl EndpointBook {
     pub fn remove(&self, name: &str) -> Result<()> {
         self.get(name)?;
         let path = self.path(name);
+        let _ = std::fs::remove_file(self.hosts_file(name));
         std::fs::remove_file(&path).map_err(|e| Error::of_file("remove", &path, e))
+    }
+
+    /// Where it is kept which hosts an endpoint has (`hosts::known`).
+    pub(crate) fn hosts_file(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.hosts"))
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -60,6 +60,11 @@ impl Desk {
         welcome.map(|_| Desk { client, name: endpoint.name.clone(), identity: identity.clone() })
     }
 
+    /// Whether the endpoint tells which hosts it has.
+    pub(crate) fn knows_hosts(&self) -> bool {
+        self.client.knows_hosts().unwrap_or(false)
+    }
+
     /// Whether the session goes on: then what was refused was refused by the endpoint.
     pub fn is_open(&self) -> bool {
         self.client.is_open()
@@ -180,7 +185,11 @@ impl Desk {
         Ok(told)
     }
 
-    fn request(&self, make: impl FnOnce(u32) -> Message, interrupt: &dyn Fn() -> bool) -> Result<Vec<Message>> {
+    pub(crate) fn request(
+        &self,
+        make: impl FnOnce(u32) -> Message,
+        interrupt: &dyn Fn() -> bool,
+    ) -> Result<Vec<Message>> {
         self.client.request(make, interrupt).map(|(answers, _)| answers).map_err(|e| match e {
             AskError::Connect(e) => Error::from_connect(&self.name, &e),
             AskError::Refused(refusal) => self.refused(&refusal),

@@ -17,12 +17,14 @@ pub mod rights;
 mod scope;
 mod stored;
 mod terms;
+mod attended;
 
 use crate::advertise::Listening;
 use crate::clients::ClientBook;
 use crate::events::EventLog;
 use crate::gate::Gate;
 use crate::history::History;
+use crate::hosts::HostBook;
 use crate::limited::SERVE_TICKET;
 use crate::orders::Orders;
 use crate::transfer_log::TransferLog;
@@ -83,6 +85,8 @@ pub struct EndpointHost {
     pub jobs: Jobs,
     /// The key of this endpoint.
     pub pin: Pin,
+    /// The hosts that it heads.
+    pub hosts: HostBook,
     pub taken_back: TakenBack,
     pub guests: Guests,
     /// What it listens on, and what it is told to advertise.

@@ -44,6 +44,13 @@ fn is_ticket_or_empty(path: &Path) -> io::Result<bool> {
     Ok(read.is_ok() && (text.trim().is_empty() || !matches!(Ticket::parse(&text), Err(TicketError::NotATicket))))
 }
 
+/// The ticket in a file of this user's; nothing where there is none.
+pub(crate) fn read_token(path: &Path) -> Result<Option<Ticket>> {
+    let bytes = private_file::read(path, ticket::TICKET_TEXT_BYTES_MAX as u64, true)?;
+    let parsed = bytes.map(|bytes| Ticket::parse(&String::from_utf8_lossy(&bytes))).transpose();
+    parsed.map_err(|e| Error::new(Exit::Usage, format!("{}: {e}", shown(path))).hint(e.hint()))
+}
+
 /// What an endpoint says of itself in tickets. Not secret.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,7 +66,7 @@ impl Announcement {
         private_file::write(&path, text.as_bytes(), Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
     }
 
-    fn read(state_dir: &Path) -> Result<Announcement> {
+    pub fn read(state_dir: &Path) -> Result<Announcement> {
         let path = path_of(state_dir);
         let bytes = private_file::read(&path, FILE_BYTES_MAX, false)?.ok_or_else(|| {
             Error::new(Exit::Failed, format!("no endpoint has run with the state directory {}", shown(state_dir)))

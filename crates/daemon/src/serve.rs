@@ -21,6 +21,7 @@ use crate::gate::Gate;
 use crate::governor::{Allotment, Governor, contracts};
 use crate::history::History;
 use crate::host::{EndpointHost, Rates, RunningJob, StoredRoots};
+use crate::hosts::{HostBook, Joined, Membership};
 use crate::issue::{Announcement, write_ticket};
 use crate::orders::{Ground, Orders};
 use crate::privileges::{self, Privileges};
@@ -99,6 +100,8 @@ pub struct ServeOptions {
     pub confine: bool,
     /// What is kept of the powers of root; given up on the calling thread, as with `confine`.
     pub privileges: Privileges,
+    /// The token by which this host becomes one of an endpoint's.
+    pub join: Option<PathBuf>,
     /// Carry out jobs in clients' names, which takes connections to other endpoints.
     pub takes_orders: bool,
     /// Where Prometheus may ask.
@@ -123,6 +126,7 @@ impl ServeOptions {
             crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
+            join: None,
             takes_orders: true,
             metrics: None,
         }
@@ -151,7 +155,7 @@ impl Served {
         let lock = StateLock::take(&options.state_dir)?;
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;
-        let name = own_name(options.name.as_deref())?;
+        let (joined, name) = (join(&options, &identity)?, own_name(options.name.as_deref())?);
         let clients = ClientBook::open(&options.state_dir)?;
         warn_of_clock(&log_path);
         let log = Arc::new(TransferLog::open(&log_path)?);
@@ -189,6 +193,7 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
+            hosts: HostBook::new(&options.state_dir),
             listening: Listening::new(local_addr, &options.advertise),
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
@@ -198,9 +203,8 @@ impl Served {
             rates: Rates::new(&options.state_dir),
         });
         let governor = host.rates.govern(contracts, &options.state_dir, host.roster.clone())?;
-        if options.takes_orders {
-            take_orders(&host, &options.state_dir, &identity, &memory)?;
-        }
+        take_orders(&host, &options, &identity, &memory)?;
+        joined.map_or(Ok(()), |joined| attend(&host, joined, &ticket.addresses))?;
         let server = Server::new(host.clone(), memory);
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
@@ -327,9 +331,34 @@ fn tell_metrics(
     metrics.answer(metrics::teller(server, host, allotted))
 }
 
-fn take_orders(host: &Arc<EndpointHost>, state: &Path, identity: &net::Identity, memory: &Memory) -> Result<()> {
+/// What this host belongs to, where another one heads it.
+fn join(options: &ServeOptions, identity: &net::Identity) -> Result<Option<Joined>> {
+    let joined = Joined::of(&options.state_dir, options.join.as_deref(), identity)?;
+    if joined.is_some() && !options.takes_orders {
+        return Err(Error::new(Exit::Usage, "a host of an endpoint of several carries out jobs for its clients")
+            .hint("omit --no-orders"));
+    }
+    Ok(joined)
+}
+
+fn attend(host: &Arc<EndpointHost>, joined: Joined, addresses: &[String]) -> Result<()> {
+    let roster = host.roster.clone();
+    let membership = Membership::start(joined, addresses.to_vec(), Box::new(move || roster.members().len()))?;
+    host.clients.rely_on(membership);
+    Ok(())
+}
+
+fn take_orders(
+    host: &Arc<EndpointHost>,
+    options: &ServeOptions,
+    identity: &net::Identity,
+    memory: &Memory,
+) -> Result<()> {
+    if !options.takes_orders {
+        return Ok(());
+    }
     let ground: Arc<dyn Ground> = host.clone();
-    let orders = Orders::open(state, Arc::downgrade(&ground), identity.clone(), memory.clone())?;
+    let orders = Orders::open(&options.state_dir, Arc::downgrade(&ground), identity.clone(), memory.clone())?;
     orders.start().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
     let _ = host.orders.set(orders);
     Ok(())

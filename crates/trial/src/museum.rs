@@ -202,6 +202,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a client changes contracts without a ticket for that",
         Test("daemon", "of_rates_only_if_it_manages"),
     ),
+    (
+        "anybody-is-a-host",
+        "a client that is no host learns what other clients may",
+        Test("daemon", "and_a_client_is_no_host"),
+    ),
     ("event-log-without-end", "the event log grows without bound", Test("daemon", "the_log_is_bounded")),
     ("clocks-are-right", "logs of several hosts are merged by their clocks alone", Test("daemon", "no_effect_comes")),
     ("overlook-expiry", "a ticket does not expire", Test("daemon", "tickets_expire")),

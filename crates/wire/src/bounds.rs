@@ -207,6 +207,25 @@ const SHAPES: &[Shape] = &[
         lists: &[("addresses", ADDRESSES_MAX), ("cards", ADDRESSES_MAX * ADDRESSES_MAX)],
         fields: &[Field { tag: 1, is: Is::Many(0, &[Field { tag: 3, is: Is::Numbers(1) }]) }],
     },
+    plain(115),
+    Shape {
+        number: 116,
+        body_bytes_max: CONTROL_BODY_BYTES_MAX,
+        lists: &[("hosts", HOSTS_MAX), ("addresses", HOSTS_MAX * ADDRESSES_MAX)],
+        fields: &[Field { tag: 2, is: Is::Many(0, &[many(3, 1)]) }],
+    },
+    Shape {
+        number: 117,
+        body_bytes_max: PLAIN_BODY_BYTES_MAX,
+        lists: &[("addresses", ADDRESSES_MAX), ("pins", CLIENTS_ASKED_MAX)],
+        fields: &[many(2, 0), many(4, 1)],
+    },
+    Shape {
+        number: 118,
+        body_bytes_max: CONTROL_BODY_BYTES_MAX,
+        lists: &[("clients", CLIENTS_ASKED_MAX)],
+        fields: &[many(3, 0)],
+    },
     Shape { number: 119, body_bytes_max: ORDER_BODY_BYTES_MAX, lists: &[], fields: &[] },
     Shape {
         number: 120,

@@ -56,6 +56,9 @@ pub mod feature {
     /// Jobs that are slices of one on which several hosts work: `Options.is_slice`, `Options.instead_of`.
     pub const SLICES: u64 = 1 << 25;
 
+    /// Endpoints of several hosts; messages 115 to 118.
+    pub const HOSTS: u64 = 1 << 27;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
@@ -78,7 +81,8 @@ pub mod feature {
         | SHARED_PACE
         | LIST
         | SOURCES
-        | SLICES;
+        | SLICES
+        | HOSTS;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

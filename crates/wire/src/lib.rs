@@ -18,6 +18,7 @@ pub mod close;
 mod growth;
 mod orders;
 mod addresses;
+pub mod hosts;
 mod terms;
 pub mod handshake;
 pub mod listing;

@@ -107,6 +107,10 @@ pub const ORDERS_TOLD_MAX: usize = 1024;
 pub const ADDRESSES_MAX: usize = 16;
 pub const ADDRESS_ASKS_MAX: u32 = 64;
 
+/// Hosts of one endpoint, and clients that one of them asks about at once.
+pub const HOSTS_MAX: usize = 64;
+pub const CLIENTS_ASKED_MAX: usize = 64;
+
 /// Jobs whose shares of an endpoint's rates are told.
 pub const SHARES_TOLD_MAX: usize = 128;
 

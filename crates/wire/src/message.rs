@@ -9,6 +9,7 @@ use crate::close::{CloseCode, Refusal};
 pub use crate::fidelity::{AttributesRecord, NameRecord, Names, WarningRecord, Warnings, XattrRecord};
 use crate::frame::{self, FrameType};
 pub use crate::growth::Seal;
+pub use crate::hosts::{AskHosts, Attend, ClientRecord, HostRecord, Hosts, Standing};
 pub use crate::inquiry::{Answered, Ask, FileRecord, Proceed, Records, Stop, VersionRecord};
 pub use crate::objects::{
     Credit, DigestRecord, Entries, EntryRecord, ExtentRecord, FailureRecord, Finish, Finished, Held, ListEnd, Resend,
@@ -122,6 +123,14 @@ messages! {
     AskAddresses = "100",
     /// Server: those addresses.
     Addresses = "101",
+    /// Client: asks for the hosts of the endpoint.
+    AskHosts = "115",
+    /// Server: those hosts.
+    Hosts = "116",
+    /// Client: one of those hosts says that it is there, and asks who clients are.
+    Attend = "117",
+    /// Server: what becomes of that host, and what these clients may.
+    Standing = "118",
     /// Client: asks for what it may, and for how rates are shared out, or changes that.
     AskTerms = "119",
     /// Server: those.
@@ -132,7 +141,7 @@ messages! {
 struct Envelope {
     #[prost(
         oneof = "Message",
-        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97, 100, 101, 119, 120"
+        tags = "1, 2, 3, 4, 5, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 40, 41, 42, 43, 44, 50, 51, 52, 60, 61, 70, 80, 90, 91, 92, 93, 94, 95, 96, 97, 100, 101, 115, 116, 117, 118, 119, 120"
     )]
     message: Option<Message>,
 }

@@ -175,6 +175,25 @@ fn of_paths() -> Vec<Message> {
     ]
 }
 
+fn of_hosts() -> Vec<Message> {
+    let addresses = vec![vec![b'a'; 255]; ADDRESSES_MAX];
+    let host = HostRecord { name: text(), pin: vec![7; 32], addresses: addresses.clone(), state: JOB };
+    let client = ClientRecord {
+        pin: vec![7; 32],
+        name: text(),
+        account: text(),
+        path: vec![b'p'; PATH_BYTES_MAX],
+        class_max: JOB,
+        ..ClientRecord::default()
+    };
+    vec![
+        AskHosts { number: JOB }.into(),
+        Hosts { number: JOB, hosts: vec![host; HOSTS_MAX] }.into(),
+        Attend { number: JOB, addresses, jobs: JOB, pins: vec![vec![7; 32]; CLIENTS_ASKED_MAX] }.into(),
+        Standing { number: JOB, state: JOB, clients: vec![client; CLIENTS_ASKED_MAX] }.into(),
+    ]
+}
+
 fn of_terms() -> Vec<Message> {
     let share = ShareRecord {
         job_id: vec![7; 16],
@@ -262,7 +281,7 @@ fn longest() -> Vec<Message> {
 
 #[test]
 fn the_longest_message_of_each_kind_is_one_that_a_peer_takes() {
-    let longest = [longest(), of_orders(), of_paths(), of_terms()].concat();
+    let longest = [longest(), of_orders(), of_paths(), of_hosts(), of_terms()].concat();
     for (message, (number, _)) in longest.iter().zip(bounds::kinds()) {
         let frame = encode(message.clone());
         let key =

@@ -59,11 +59,12 @@ pub struct Args {
     /// compared with what the first holder has. Repeat it for each (docs/replicas.md)
     #[arg(long, value_name = "NAME:PATH", env = "THALWEG_REPLICA")]
     replica: Vec<OsString>,
-    /// Other endpoints that see the same files as that of SRC: all of them send, each a part (docs/hosts.md)
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', env = "THALWEG_HOSTS")]
+    /// Other endpoints that see the same files as that of SRC: all of them send, each a part; or how many of the hosts of that endpoint
+    /// [default: all that it tells of] (docs/hosts.md)
+    #[arg(long, value_name = "all|N|NAME,...", value_delimiter = ',', env = "THALWEG_HOSTS")]
     hosts: Vec<String>,
-    /// Other endpoints that see the same files as that of DST: each receives a part
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', env = "THALWEG_TO_HOSTS")]
+    /// The same for the endpoint of DST: each of them receives a part
+    #[arg(long, value_name = "all|N|NAME,...", value_delimiter = ',', env = "THALWEG_TO_HOSTS")]
     to_hosts: Vec<String>,
     /// How files become durable before they appear: one by one, in groups, or without waiting
     #[arg(long, value_name = "file|batch|never", default_value = "batch", env = "THALWEG_FSYNC")]

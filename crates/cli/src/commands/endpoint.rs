@@ -93,6 +93,9 @@ fn add_endpoint(paths: &Paths, book: &EndpointBook, add: Add) -> Result<Exit> {
     let rights = if enrolled.is_read_only { ", read only" } else { "" };
     output::note(&format!("added endpoint {} ({}) at {}{rights}", add.name, enrolled.own_name, enrolled.address));
     output::note(&format!("identity {}", enrolled.endpoint.pin));
+    if enrolled.hosts > 1 {
+        output::note(&format!("it has {} hosts, which share copies between endpoints", enrolled.hosts));
+    }
     output::note(&format!("try: thalweg cp FILE {}:", add.name));
     Ok(Exit::Done)
 }

@@ -5,6 +5,7 @@ mod stdio;
 pub mod endpoint;
 pub mod ticket;
 pub mod contract;
+pub mod host;
 pub mod cp;
 pub mod sync;
 pub mod stage;
@@ -71,6 +72,7 @@ pub fn run(cli: Cli) -> Result<Exit> {
         Command::Endpoint(args) => endpoint::run(args.into_inner()),
         Command::Ticket(args) => ticket::run(args.into_inner()),
         Command::Contract(args) => contract::run(args.into_inner()),
+        Command::Host(args) => host::run(args.into_inner()),
         Command::Cp(args) => cp::run(args.into_inner()),
         Command::Sync(args) => sync::run(args.into_inner()),
         Command::Stage(args) => stage::run(args.into_inner()),

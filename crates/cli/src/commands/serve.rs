@@ -84,6 +84,10 @@ pub struct Args {
     /// Carry out no jobs between endpoints on behalf of clients, and give up the right to open connections
     #[arg(long, env = "THALWEG_NO_ORDERS")]
     no_orders: bool,
+    /// Be one of several hosts of an endpoint: the token that `thalweg host invite` made there. The root is the directory that the others
+    /// serve, of the same file system (docs/hosts.md)
+    #[arg(long, value_name = "FILE", env = "THALWEG_JOIN")]
+    join: Option<PathBuf>,
     /// Answer Prometheus at /metrics: a port on loopback, a numeric address with a port, or unix:PATH
     #[arg(long, value_name = "PORT|ADDR:PORT|unix:PATH", env = "THALWEG_METRICS")]
     metrics: Option<Place>,
@@ -128,6 +132,7 @@ pub fn run(args: Args) -> Result<Exit> {
         memory_bytes: args.memory,
         confine: !args.no_landlock,
         crosses_mounts: args.cross_mounts,
+        join: args.join,
         takes_orders: !args.no_orders,
         metrics: args.metrics,
         stored,

@@ -5,7 +5,7 @@
 use super::orders::{LINE_EVERY, amounts, finished, sample_of, summary};
 use super::remote::Reachable;
 use super::request::{Finished, HostNames, Request, stopped};
-use crate::exit::{Result, usage};
+use crate::exit::{Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::{Events, Start};
 use crate::output::progress::Mode;
@@ -13,44 +13,91 @@ use crate::output::{self, counted};
 use ::transfer::{Ended, HostShare, Peers, job_id};
 use daemon::crew::{self, Done, Work};
 use daemon::hand_in::{OrderEnded, OrderNews};
+use daemon::hosts::known;
 use daemon::{Endpoint, EndpointBook, Paths};
 use model::quantity::ByteCount;
-use model::{JobId, Location, TransferSpec};
+use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
+/// The hosts of one end.
+struct Side {
+    hosts: Vec<Endpoint>,
+    /// The endpoint that tells them, unless they were named.
+    told_by: Option<Endpoint>,
+}
+
 /// The hosts of a request.
 pub struct Hosts {
+    book: EndpointBook,
     spec: TransferSpec,
-    senders: Vec<Endpoint>,
-    receivers: Vec<Endpoint>,
+    from: Side,
+    to: Side,
     identity: Identity,
     job: JobId,
 }
 
 impl Hosts {
-    /// Nothing where the request names no others than its locations do.
+    /// Nothing where one host at each end does it all: no others are named, and no end has several.
     pub fn of(request: &Request) -> Result<Option<Hosts>> {
         let HostNames { from, to } = &request.hosts;
-        if from.is_empty() && to.is_empty() {
-            return Ok(None);
-        }
+        let is_asked = !(from.is_empty() && to.is_empty());
         let TransferSpec { sources, destination, choice, options, .. } = &request.spec;
-        let [source] = &sources[..] else {
-            return Err(usage("several hosts copy one directory", "give a command for each source"));
-        };
         let reachable = Reachable::new(request.ssh.clone());
+        let source = match &sources[..] {
+            [source] if is_asked || request.command == "cp" => source,
+            _ if is_asked => return Err(usage("several hosts copy one directory", "give a command for each source")),
+            _ => return Ok(None),
+        };
+        if !is_asked {
+            let Ok(book) = reachable.book() else { return Ok(None) };
+            let ends = [source, destination].map(|end| endpoint(&book, end));
+            let several = |end: &Result<Endpoint>| end.as_ref().is_ok_and(|end| known::has_several(&book, &end.name));
+            if ends.iter().any(Result::is_err) || !ends.iter().any(several) {
+                return Ok(None);
+            }
+        }
         let book = reachable.book()?;
-        let (senders, receivers) = (all(&book, source, from)?, all(&book, destination, to)?);
         let identity = reachable.identity()?;
+        let (from, to) = (side(&book, source, from, &identity)?, side(&book, destination, to, &identity)?);
         // Who works on it is no part of what is asked for.
         let job = job_id(identity.pin(), &[source.to_string()], destination.to_string(), choice, options);
         let mut spec = request.spec.clone();
         settle_names(&mut spec);
-        Ok(Some(Hosts { spec, senders, receivers, identity, job }))
+        let hosts = Hosts { book, spec, from, to, identity, job };
+        if is_asked {
+            return Ok(Some(hosts));
+        }
+        let are_several = hosts.from.hosts.len() + hosts.to.hosts.len() > 2;
+        let suits = are_several && hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits);
+        Ok(suits.then_some(hosts))
+    }
+
+    /// What is to be done, for somebody who does something with it.
+    fn with<T>(
+        &self,
+        paths: &Paths,
+        stop: &(dyn Fn() -> bool + Sync),
+        tell: &(dyn Fn(&str) + Sync),
+        show: &(dyn Fn(&OrderNews, crew::Counts) + Sync),
+        act: impl FnOnce(&Work<'_>) -> T,
+    ) -> T {
+        let told = |side: &Side| known::ask(side.told_by.as_ref()?, &self.book, &self.identity).ok();
+        act(&Work {
+            job: self.job,
+            spec: &self.spec,
+            senders: self.from.hosts.clone(),
+            receivers: self.to.hosts.clone(),
+            look: &|| (told(&self.from), told(&self.to)),
+            identity: self.identity.clone(),
+            state: &paths.state,
+            stop,
+            tell,
+            show,
+        })
     }
 
     pub fn run(
@@ -80,17 +127,7 @@ impl Hosts {
             }
         };
         let paths = Paths::from_env()?;
-        let ended = crew::run(&Work {
-            job: self.job,
-            spec: &self.spec,
-            senders: self.senders.clone(),
-            receivers: self.receivers.clone(),
-            identity: self.identity.clone(),
-            state: &paths.state,
-            stop: &|| interrupt.is_set(),
-            tell: &tell,
-            show: &show,
-        });
+        let ended = self.with(&paths, &|| interrupt.is_set(), &tell, &show, crew::run);
         match ended {
             Ok(done) => Ok(summed_up(request, done, started)),
             Err(_) if interrupt.is_set() => Err(stopped(interrupt)),
@@ -113,30 +150,50 @@ impl Hosts {
                 destination: &destination,
             });
         } else if request.progress != Mode::None {
-            output::note(&format!("{} send to {}", names(&self.senders), names(&self.receivers)));
+            output::note(&format!("{} send to {}", names(&self.from.hosts), names(&self.to.hosts)));
         }
     }
 }
 
-/// The endpoint of a location and those that are named beside it, each once.
-fn all(book: &EndpointBook, location: &Location, names: &[String]) -> Result<Vec<Endpoint>> {
-    let mut found = vec![match location {
-        Location::Named { name, .. } => book.get(name)?,
-        Location::Address { address, .. } => book.find_by_address(address)?,
+fn endpoint(book: &EndpointBook, location: &Location) -> Result<Endpoint> {
+    match location {
+        Location::Named { name, .. } => Ok(book.get(name)?),
+        Location::Address { address, .. } => Ok(book.find_by_address(address)?),
         _ => {
-            return Err(usage(
-                format!("{location} is at no endpoint"),
-                "several hosts copy between endpoints: NAME:PATH",
-            ));
-        }
-    }];
-    for name in names {
-        let endpoint = book.get(name)?;
-        if !found.iter().any(|other| other.pin == endpoint.pin) {
-            found.push(endpoint);
+            let hint = "several hosts copy between endpoints: NAME:PATH";
+            Err(usage(format!("{location} is at no endpoint"), hint))
         }
     }
-    Ok(found)
+}
+
+/// The endpoint of a location and those that are named beside it, each once; or its hosts, as it tells them: with `all` or a number,
+/// or without a word if it is known to have several.
+fn side(book: &EndpointBook, location: &Location, names: &[String], identity: &Identity) -> Result<Side> {
+    let first = endpoint(book, location)?;
+    let count = match names {
+        [] if known::has_several(book, &first.name) => Some(usize::MAX),
+        [one] if one == "all" => Some(usize::MAX),
+        [one] => one.parse().ok().filter(|count| *count > 0),
+        _ => None,
+    };
+    if let Some(count) = count {
+        let mut hosts = known::ask(&first, book, identity)?.working;
+        hosts.truncate(count);
+        let hint = "`thalweg host resume` at the endpoint lets a drained host work again";
+        if hosts.is_empty() {
+            return Err(error(Exit::Temporary, format!("all hosts of {} are drained", first.name), hint));
+        }
+        let told_by = (count == usize::MAX).then_some(first);
+        return Ok(Side { hosts, told_by });
+    }
+    let mut hosts = vec![first];
+    for name in names {
+        let endpoint = book.get(name)?;
+        if !hosts.iter().any(|other| other.pin == endpoint.pin) {
+            hosts.push(endpoint);
+        }
+    }
+    Ok(Side { hosts, told_by: None })
 }
 
 /// A directory that is named without a slash goes below the destination under its own name, as in any copy.

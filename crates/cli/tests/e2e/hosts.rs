@@ -162,3 +162,114 @@ fn hosts_that_cannot_work_together_are_refused_with_the_reason() {
         assert!(ran.error().contains("hint: "), "{words:?}: {}", ran.stderr);
     }
 }
+
+/// Endpoints of several hosts under one name each: a source of three, a destination of two.
+struct Houses {
+    bed: Bed,
+    servers: Vec<(&'static str, Server)>,
+}
+
+impl Houses {
+    fn new() -> Houses {
+        let mut houses = Houses { bed: Bed::new(), servers: Vec::new() };
+        for (head, root, more) in [("a", "from", &["a2", "a3"][..]), ("b", "to", &["b2"])] {
+            fs::create_dir_all(houses.bed.path(root)).unwrap();
+            let ticket = format!("ticket-{head}");
+            houses.serve(head, root, &["--ticket-file", &ticket]);
+            houses.at(head, &["host", "init"]);
+            more.iter().for_each(|name| houses.join(head, name, root));
+            let heard = || houses.hosts(head).iter().all(|host| host["state"] != "invited");
+            until("the hosts to be heard", heard);
+            houses.bed.run(&["endpoint", "add", head, "--ticket-file", &ticket]).succeeded();
+        }
+        houses
+    }
+
+    fn serve(&mut self, home: &'static str, root: &str, more: &[&str]) {
+        let mut command = self.bed.command(home, &["serve", "--listen", "127.0.0.1:0", "--root", root, "--name", home]);
+        command.args(more);
+        let server = self.bed.serve_with(command);
+        self.servers.push((home, server));
+    }
+
+    fn at(&self, home: &str, args: &[&str]) -> crate::bed::Ran {
+        self.bed.finish(self.bed.command(home, args)).succeeded()
+    }
+
+    fn join(&mut self, head: &'static str, name: &'static str, root: &str) {
+        let token = format!("token-{name}");
+        self.at(head, &["host", "invite", name, "--token-file", &token]);
+        self.serve(name, root, &["--join", &token]);
+    }
+
+    fn hosts(&self, head: &str) -> Vec<Value> {
+        self.at(head, &["host", "ls", "--json"]).events()
+    }
+}
+
+fn names(done: &Value) -> Vec<String> {
+    let hosts = done["hosts"].as_array().map_or(&[][..], |hosts| &hosts[..]);
+    hosts.iter().map(|host| host["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn endpoints_of_several_hosts_are_one_name_each() {
+    let mut houses = Houses::new();
+    for at in 0..1200usize {
+        houses.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(100 + at, at as u64));
+    }
+    let done = houses.bed.run(&["cp", "--json", "a:x/", "b:y/"]).succeeded().done();
+    assert_eq!(contents(&houses.bed.path("from/x")), contents(&houses.bed.path("to/y")));
+    assert_eq!((names(&done), &done["files"]["ok"]), (vec!["a".into(), "a.a2".into(), "a.a3".into()], &1200.into()));
+    // One host if that is wanted; a single file, and what several hosts cannot do, takes one too.
+    let one = ["cp", "--json", "--hosts", "1", "--to-hosts", "1", "a:x/", "b:z/"];
+    assert_eq!(names(&houses.bed.run(&one).succeeded().done()), ["a"]);
+    for words in [&["cp", "--json", "a:x/d0/f0", "b:f0"][..], &["cp", "--json", "-H", "a:x/", "b:h/"]] {
+        assert_eq!(names(&houses.bed.run(words).succeeded().done()), [""; 0], "{words:?}");
+    }
+    // A drained host gets nothing.
+    houses.at("a", &["host", "drain", "a2"]);
+    let done = houses.bed.run(&["cp", "--json", "a:x/", "b:w/"]).succeeded().done();
+    assert_eq!(names(&done), ["a", "a.a3"]);
+    houses.at("a", &["host", "resume", "a2"]);
+    let done = houses.bed.run(&["cp", "--json", "a:x/", "b:w/"]).succeeded().done();
+    assert_eq!(names(&done).len(), 3, "{done}");
+    // Without the head the others go on.
+    houses.servers.remove(0).1.kill();
+    let done = houses.bed.run(&["cp", "--json", "a:x/", "b:v/"]).succeeded().done();
+    assert_eq!(names(&done), ["a.a2", "a.a3"]);
+    assert_eq!(contents(&houses.bed.path("from/x")), contents(&houses.bed.path("to/v")));
+}
+
+#[test]
+fn hosts_join_and_leave_a_copy_that_runs() {
+    let houses = Houses::new();
+    for at in 0..3000usize {
+        houses.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(64 << 10, at as u64));
+    }
+    // Slowed down, so that there is a while to join in.
+    for host in ["a", "a2", "a3"] {
+        houses.at(host, &["contract", "add", "slow", "--direction", "out", "--rate", "24Mbit"]);
+    }
+    houses.at("a", &["host", "drain", "a3"]);
+    let child = houses.bed.start(&["cp", "--json", "a:x/", "b:y/"]);
+    until("something to arrive", || staged(&houses.bed.path("to")).iter().any(|(_, bytes)| *bytes > 0));
+    houses.at("a", &["host", "resume", "a3"]);
+    houses.at("a", &["host", "drain", "a2"]);
+    let working = |name: &str, jobs: u64| {
+        let host = houses.hosts("a").into_iter().find(|host| host["name"] == name).unwrap();
+        host["jobs"].as_u64().is_some_and(|has| if jobs == 0 { has == 0 } else { has >= jobs })
+    };
+    until("a3 to work", || working("a3", 1));
+    until("a2 to finish what it has", || working("a2", 0));
+    for host in ["a", "a2", "a3"] {
+        houses.at(host, &["contract", "rm", "slow"]);
+    }
+    let ran = houses.bed.wait(child).succeeded();
+    assert!(ran.stderr.contains("a.a3 joins") && ran.stderr.contains("a.a2 is drained"), "{}", ran.stderr);
+    let done = ran.done();
+    assert_eq!(contents(&houses.bed.path("from/x")), contents(&houses.bed.path("to/y")));
+    assert_eq!((&done["files"]["ok"], &done["files"]["failed"]), (&3000.into(), &0.into()), "{done}");
+    assert!(host(&done, "a.a3")["slices"].as_u64() > Some(0), "{done}");
+    assert_eq!(host(&done, "a.a2")["lost"], 0, "{done}");
+}

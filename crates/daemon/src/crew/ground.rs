@@ -24,6 +24,19 @@ pub fn usable(work: &Work<'_>) -> Result<(Vec<Endpoint>, Vec<Endpoint>)> {
     Ok((senders, receivers))
 }
 
+/// Whether a path of an endpoint is a directory.
+pub fn is_directory(work: &Work<'_>, endpoint: &Endpoint, path: &[u8]) -> bool {
+    look(work, endpoint, path, false).is_ok()
+}
+
+/// Whether one more host sees the same as the first.
+pub fn joins(work: &Work<'_>, first: &Endpoint, newcomer: &Endpoint, path: &[u8]) -> Result<()> {
+    same(work, &[first.clone(), newcomer.clone()], path, false).and_then(|seen| match seen.len() {
+        2 => Ok(()),
+        _ => Err(Error::new(Exit::Temporary, format!("{} cannot be reached", newcomer.name))),
+    })
+}
+
 /// A session for questions alone.
 pub fn client(work: &Work<'_>, endpoint: &Endpoint) -> Result<Client> {
     let options =

@@ -21,16 +21,19 @@ mod work;
 
 use crate::error::{Error, Result};
 use crate::hand_in::{OrderNews, Told};
+use crate::hosts::Site;
 pub use cluster::Counts;
 use cluster::{Bundle, Cut, Weight};
 use journal::Journal;
 use model::files::{ALL_LEVELS, FileKind, Found, Question};
 use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
-use model::{Exit, JobId, TransferSpec};
+use model::{Exit, JobId, Pin, TransferSpec};
 use slice::{Carrier, Outcome, Task, steer};
 use state::{FAILURES_MAX, State, status_of};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use transfer::HostShare;
 use wire::limits::ORDER_TRANSFER_BYTES_MAX;
@@ -43,6 +46,8 @@ const PAGE_MS: u64 = 15_000;
 /// Bundles that wait; the listing waits for them.
 const OPEN_MAX: usize = 1000;
 const LOOK: Duration = Duration::from_millis(200);
+/// How often is asked who the hosts are.
+const ROSTER: Duration = Duration::from_secs(3);
 /// Of an order, for what is in it beside paths and options.
 const ORDER_SPARE_BYTES: usize = 24 << 10;
 
@@ -82,6 +87,11 @@ pub fn run(work: &Work<'_>) -> Result<Done> {
     crew.run()
 }
 
+/// Whether several hosts can do that, from a directory at the first sender.
+pub fn suits(work: &Work<'_>) -> bool {
+    check(work.spec).is_ok() && ground::is_directory(work, &work.senders[0], work.spec.sources[0].path())
+}
+
 /// # Errors
 /// With what several hosts cannot do together.
 fn check(spec: &TransferSpec) -> Result<()> {
@@ -109,12 +119,8 @@ impl Crew<'_> {
         let crew = &self;
         std::thread::scope(|scope| {
             scope.spawn(move || crew.list());
-            let hosts = crew.lock().hosts.len();
-            for host in 0..hosts {
-                for _ in 0..LANES {
-                    scope.spawn(move || crew.serve(host));
-                }
-            }
+            crew.begin(scope);
+            scope.spawn(move || crew.follow(scope));
             let mut state = crew.lock();
             while !crew.is_over(&state) {
                 let (news, counts) = (state.news(), state.board.counts());
@@ -133,6 +139,67 @@ impl Crew<'_> {
             journal.end();
         }
         Ok(Done { shares: hosts.into_iter().map(|host| host.share).collect(), last, counts: board.counts() })
+    }
+
+    /// Starts the threads of hosts that have none and take something.
+    fn begin<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        let mut state = self.lock();
+        for number in 0..state.hosts.len() {
+            let host = &mut state.hosts[number];
+            if host.lanes == 0 && host.takes() {
+                host.lanes = LANES;
+                (0..LANES).for_each(|_| _ = scope.spawn(move || self.serve(number)));
+            }
+        }
+    }
+
+    /// Sees who joins and who leaves while the job runs.
+    fn follow<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        let mut looked = Instant::now();
+        let mut differing = BTreeSet::new();
+        while !self.is_ended() {
+            if looked.elapsed() < ROSTER {
+                std::thread::park_timeout(LOOK);
+                continue;
+            }
+            let (senders, receivers) = (self.work.look)();
+            for (site, is_receiver) in [(&senders, false), (&receivers, true)] {
+                site.iter().for_each(|site| self.join(site, is_receiver, &mut differing));
+            }
+            let leaving = |site: &Option<Site>| site.as_ref().map(|site| site.leaving.clone());
+            let (from, to) = (leaving(&senders), leaving(&receivers));
+            self.lock().leave(from.as_deref(), to.as_deref(), self.work.tell);
+            self.begin(scope);
+            looked = Instant::now();
+        }
+    }
+
+    fn join(&self, site: &Site, is_receiver: bool, differing: &mut BTreeSet<Pin>) {
+        for host in &site.working {
+            let state = self.lock();
+            let is_there = match is_receiver {
+                true => state.receivers.iter().any(|one| one.endpoint.pin == host.pin),
+                false => state.hosts.iter().any(|one| one.endpoint.pin == host.pin),
+            };
+            let (first, path) = match is_receiver {
+                true => (state.receivers[0].endpoint.clone(), self.work.spec.destination.path()),
+                false => (state.hosts[0].endpoint.clone(), self.work.spec.sources[0].path()),
+            };
+            drop(state);
+            if is_there {
+                continue;
+            }
+            match ground::joins(self.work, &first, host, path) {
+                Ok(()) if is_receiver => self.lock().receivers.push(state::Receiver::new(host.clone())),
+                Ok(()) => self.lock().hosts.push(state::Host::new(host.clone())),
+                Err(e) if differing.insert(host.pin) => {
+                    (self.work.tell)(&format!("{} does not join: {}", host.name, e.message));
+                    continue;
+                }
+                Err(_) => continue,
+            }
+            (self.work.tell)(&format!("{} joins", host.name));
+        }
     }
 
     /// Cuts the source into bundles as it is listed. What is not listed is left to the last slice.
@@ -190,13 +257,14 @@ impl Crew<'_> {
             let outcome = self.carry_out(&task);
             self.settle(&task, outcome);
         }
+        self.lock().hosts[host].lanes -= 1;
     }
 
     /// Waits for something to do; nothing when there is nothing more.
     fn next(&self, host: usize) -> Option<Task> {
         let mut state = self.lock();
         loop {
-            if self.is_over(&state) || state.hosts[host].out.is_some() {
+            if self.is_over(&state) || !state.hosts[host].takes() {
                 return None;
             }
             let now_ms = self.now_ms();
@@ -205,7 +273,7 @@ impl Crew<'_> {
                     state.lose(late);
                 }
                 let (cost_max, mut room) = (state.hosts[host].rate.saturating_mul(PAGE_MS), self.list_bytes_max);
-                let claimants = state.hosts.iter().filter(|host| host.out.is_none()).count() * LANES;
+                let claimants = state.hosts.iter().filter(|host| host.takes()).count() * LANES;
                 let page = state.board.claim(host, (claimants, cost_max), now_ms, &mut |bundle| {
                     let is_room = bundle.list_bytes <= room;
                     room = room.saturating_sub(bundle.list_bytes);
@@ -290,8 +358,10 @@ impl Crew<'_> {
                 continue;
             }
             let usable: Vec<_> = (0..state.hosts.len()).filter(|host| state.hosts[*host].out.is_none()).collect();
-            let host =
-                usable.iter().copied().min_by_key(|host| (state.hosts[*host].failures, (host + turn) % usable.len()));
+            let host = usable.iter().copied().min_by_key(|host| {
+                let one = &state.hosts[*host];
+                (one.is_leaving, one.failures, (host + turn) % usable.len())
+            });
             let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
             turn += 1;
             let task = state.task(self.work, host, None, None, self.now_ms())?;

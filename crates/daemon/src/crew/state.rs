@@ -13,7 +13,7 @@ use model::name::Escaped;
 use model::options::{Buffer, Slice};
 use model::order::{Role, Status};
 use model::selection::Listed;
-use model::{Exit, JobId, Location};
+use model::{Exit, JobId, Location, Pin};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use transfer::HostShare;
@@ -26,6 +26,10 @@ pub struct Host {
     pub endpoint: Endpoint,
     pub share: HostShare,
     pub role: Role,
+    /// It finishes what it has.
+    pub is_leaving: bool,
+    /// Threads that serve it.
+    pub lanes: usize,
     /// Bytes that it is worth in a millisecond, by its last slice.
     pub rate: u64,
     pub failures: u32,
@@ -34,11 +38,39 @@ pub struct Host {
     pub out: Option<Error>,
 }
 
+impl Host {
+    pub fn new(endpoint: Endpoint) -> Host {
+        Host {
+            share: HostShare { name: endpoint.name.clone(), ..HostShare::default() },
+            endpoint,
+            role: Role::Sends,
+            is_leaving: false,
+            lanes: 0,
+            rate: 0,
+            failures: 0,
+            not_before_ms: 0,
+            out: None,
+        }
+    }
+
+    /// Whether it is given something.
+    pub fn takes(&self) -> bool {
+        self.out.is_none() && !self.is_leaving
+    }
+}
+
 /// A host that receives.
 pub struct Receiver {
-    endpoint: Endpoint,
+    pub endpoint: Endpoint,
+    is_leaving: bool,
     failures: u32,
     not_before_ms: u64,
+}
+
+impl Receiver {
+    pub fn new(endpoint: Endpoint) -> Receiver {
+        Receiver { endpoint, is_leaving: false, failures: 0, not_before_ms: 0 }
+    }
 }
 
 pub struct State {
@@ -57,22 +89,12 @@ pub struct State {
 
 impl State {
     pub fn new(journal: Journal, senders: Vec<Endpoint>, receivers: Vec<Endpoint>) -> State {
-        let host = |endpoint: Endpoint| Host {
-            share: HostShare { name: endpoint.name.clone(), ..HostShare::default() },
-            endpoint,
-            role: Role::Sends,
-            rate: 0,
-            failures: 0,
-            not_before_ms: 0,
-            out: None,
-        };
-        let receiver = |endpoint| Receiver { endpoint, failures: 0, not_before_ms: 0 };
         State {
             board: Board::default(),
             lost: journal.left(),
             journal,
-            hosts: senders.into_iter().map(host).collect(),
-            receivers: receivers.into_iter().map(receiver).collect(),
+            hosts: senders.into_iter().map(Host::new).collect(),
+            receivers: receivers.into_iter().map(Receiver::new).collect(),
             running: BTreeMap::new(),
             slices: BTreeMap::new(),
             listed: Weight::default(),
@@ -153,12 +175,34 @@ impl State {
     fn receiver_for(&self, host: usize, now_ms: u64) -> usize {
         let pause = |number: &usize| self.receivers[*number].not_before_ms.saturating_sub(now_ms);
         let all = 0..self.receivers.len();
-        all.min_by_key(|number| (pause(number), (host + number) % self.receivers.len())).unwrap_or(0)
+        let key = |number: &usize| {
+            (self.receivers[*number].is_leaving, pause(number), (host + number) % self.receivers.len())
+        };
+        all.min_by_key(key).unwrap_or(0)
     }
 
     /// Whether something can be sent now.
     pub fn has_receiver(&self, now_ms: u64) -> bool {
-        self.receivers.iter().any(|receiver| receiver.not_before_ms <= now_ms)
+        let are_all_leaving = self.receivers.iter().all(|receiver| receiver.is_leaving);
+        let takes = |one: &Receiver| one.not_before_ms <= now_ms && (are_all_leaving || !one.is_leaving);
+        self.receivers.iter().any(takes)
+    }
+
+    /// Those that leave get no more from here on, unless they are all there are; tells whose threads have to be started again.
+    pub fn leave(&mut self, senders: Option<&[Pin]>, receivers: Option<&[Pin]>, tell: &dyn Fn(&str)) {
+        if let Some(leaving) = receivers {
+            let is_leaving = |receiver: &Receiver| leaving.contains(&receiver.endpoint.pin);
+            self.receivers.iter_mut().for_each(|receiver| receiver.is_leaving = is_leaving(receiver));
+        }
+        let Some(leaving) = senders else { return };
+        let is_alone = !self.hosts.iter().any(|host| host.out.is_none() && !leaving.contains(&host.endpoint.pin));
+        for host in &mut self.hosts {
+            let is_leaving = !is_alone && leaving.contains(&host.endpoint.pin);
+            if is_leaving && !host.is_leaving {
+                tell(&format!("{} is drained: it finishes what it has", host.share.name));
+            }
+            host.is_leaving = is_leaving;
+        }
     }
 
     /// Notes that a slice could not go on with its receiver.

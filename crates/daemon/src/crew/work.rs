@@ -3,6 +3,7 @@
 use crate::endpoints::Endpoint;
 use crate::error::Error;
 use crate::hand_in::OrderNews;
+use crate::hosts::Site;
 use cluster::Counts;
 use model::{Exit, JobId, TransferSpec};
 use net::Identity;
@@ -14,6 +15,9 @@ pub struct Work<'a> {
     pub spec: &'a TransferSpec,
     pub senders: Vec<Endpoint>,
     pub receivers: Vec<Endpoint>,
+    /// The hosts of both sides as their endpoints tell them at this moment, where they were not named: those that are new take part, and
+    /// those that leave get no more.
+    pub look: &'a (dyn Fn() -> (Option<Site>, Option<Site>) + Sync),
     pub identity: Identity,
     pub state: &'a Path,
     pub stop: &'a (dyn Fn() -> bool + Sync),

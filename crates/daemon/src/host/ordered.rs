@@ -72,6 +72,12 @@ impl EndpointHost {
         if let Message::Revoke(revoke) = message {
             return self.revoke(grant, &revoke).map(|()| (Vec::new(), 0));
         }
+        if let Message::AskHosts(ask) = &message {
+            return self.tell_hosts(grant, ask).map(|hosts| (vec![hosts.into()], 0));
+        }
+        if let Message::Attend(attend) = &message {
+            return self.attended(grant, attend).map(|standing| (vec![standing.into()], 0));
+        }
         if let Message::AskTerms(ask) = &message {
             return self.terms(grant, ask).map(|terms| (vec![terms.into()], 0));
         }

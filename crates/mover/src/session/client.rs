@@ -239,6 +239,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::SLICES != 0)
     }
 
+    /// Whether the endpoint tells which hosts it has.
+    pub fn knows_hosts(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::HOSTS != 0)
+    }
+
     /// Whether the endpoint shows what has arrived of a growing file.
     pub fn knows_views(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::VIEW != 0)
@@ -501,6 +506,8 @@ impl Shared {
             | Message::OrderNews(_)
             | Message::OrderEvents(_)
             | Message::OrderEnded(_)
+            | Message::Hosts(_)
+            | Message::Standing(_)
             | Message::Terms(_) => {
                 return self.replies.take(message);
             }

@@ -148,6 +148,7 @@ fn dispatch(
         Message::Proceed(_) | Message::Stop(_) => return other(message),
         Message::AskAddresses(_) | Message::Addresses(_) => return other(message),
         Message::AskTerms(_) | Message::Terms(_) => return other(message),
+        Message::AskHosts(_) | Message::Hosts(_) | Message::Attend(_) | Message::Standing(_) => return other(message),
         Message::Order(_) | Message::OrderTaken(_) | Message::OrderNews(_) | Message::OrderEvents(_) => {
             return other(message);
         }

@@ -192,6 +192,8 @@ impl Server {
             | Message::OrderSteer(_)
             | Message::OrderAsk(_)
             | Message::Revoke(_)
+            | Message::AskHosts(_)
+            | Message::Attend(_)
             | Message::AskTerms(_) => {
                 self.request(session, grant, message);
             }

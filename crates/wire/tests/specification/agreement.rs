@@ -12,7 +12,7 @@ const PROTOCOL_PROTO: &str = include_str!("../../../../docs/protocol.proto");
 #[test]
 fn every_message_of_the_schema_is_one_of_the_program_with_the_same_fields() {
     let schema = Schema::parse(PROTOCOL_PROTO).unwrap();
-    assert_eq!(schema.fields("Envelope").unwrap().len(), 44);
+    assert_eq!(schema.fields("Envelope").unwrap().len(), 48);
     assert_eq!(disagreements(&schema), [""; 0]);
 }
 

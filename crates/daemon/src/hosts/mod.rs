@@ -1,0 +1,18 @@
+//! An endpoint of several hosts: one of them, the head, knows the others and enrols the clients (docs/hosts.md).
+//!
+//! `book` is what the head keeps of its hosts, `member` what another host does to be one and how it learns who clients are, `known` what
+//! a client keeps of the hosts of an endpoint.
+//!
+//! Invariants:
+//! - A host can act for the endpoint's clients as far as the head says, and lets nobody in whom the head does not know.
+//! - No byte of a file passes through the head because it is the head.
+//!
+//! Not here: what the hosts do together (`crew`), and what keeps a late one from publishing (`store::posix::fence`).
+
+pub mod book;
+pub mod known;
+mod member;
+
+pub use book::{HostBook, Listed};
+pub use known::Site;
+pub(crate) use member::{Joined, Membership};
