@@ -19,6 +19,10 @@ pub struct Pulse {
     pub acknowledged_bytes: u64,
     /// Handed to the kernel and not acknowledged.
     pub backlog_bytes: u64,
+    /// What its windows let it send in a second; 0 where that is not known.
+    pub window_bytes_per_second: u64,
+    /// The shortest round trip lately.
+    pub rtt_us_min: u32,
 }
 
 /// What a frame brings.
@@ -171,7 +175,14 @@ impl Stream for net::DataStream {
             let info = aborter.tcp_info()?;
             let under_way = u64::from(info.unacked_segments) * u64::from(info.mss_bytes);
             let backlog_bytes = u64::from(info.not_sent_bytes) + under_way;
-            Some(Pulse { acknowledged_bytes: info.bytes_acked, backlog_bytes })
+            let own_window = u64::from(info.cwnd_segments) * u64::from(info.mss_bytes);
+            let window = match info.send_window_bytes {
+                0 => own_window,
+                there => own_window.min(there.into()),
+            };
+            let window_bytes_per_second = window * 1_000_000 / u64::from(info.rtt_us.max(1));
+            let (acknowledged_bytes, rtt_us_min) = (info.bytes_acked, info.rtt_us_min);
+            Some(Pulse { acknowledged_bytes, backlog_bytes, window_bytes_per_second, rtt_us_min })
         }))
     }
 

@@ -10,13 +10,14 @@ use std::cell::Cell;
 
 impl SendJob {
     /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
-    /// any more. It hears in which stage the lane waits; in none while fewer lanes are to work.
+    /// any more. It hears in which stage the lane waits; in none while fewer lanes are to work, or what is left is for others.
     pub(crate) fn claim(&self, lane: u32, on_wait: &mut dyn FnMut(Option<Stage>) -> bool) -> Option<Work> {
         let rests = |book: &Book| !self.working.may_work(lane) && !book.split.is_complete();
         let is_resting = Cell::new(false);
         let claim = |book: &mut Book| {
-            is_resting.set(rests(book));
-            if is_resting.get() { Claim::NoCredit } else { self.claim_guarded(book, lane) }
+            let claim = if rests(book) { None } else { self.claim_guarded(book, lane) };
+            is_resting.set(claim.is_none());
+            claim.unwrap_or(Claim::NoCredit)
         };
         self.claim_by(&claim, &mut |stage| on_wait((!is_resting.get()).then_some(stage)))
     }

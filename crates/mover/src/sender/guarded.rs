@@ -1,10 +1,11 @@
-//! Claims of lanes on several paths: each tells how it stands before, and one that holds up the end is broken off.
+//! Claims of lanes over distance, and on several paths: each tells how it stands before; on several paths one that holds up the end
+//! is broken off.
 //!
 //! Not here: the judgement (`guard`), and the lanes' handles (`lanes`).
 
 use super::work::{Claim, Work};
 use super::{Book, SendJob};
-use crate::limits::CLAIM_BYTES;
+use crate::limits::FAR;
 use crate::stream::{Breaker, Gauge};
 use os::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,9 +19,7 @@ pub struct Known<'a> {
 impl Drop for Known<'_> {
     fn drop(&mut self) {
         self.job.lanes.leave(self.lane);
-        if self.job.lanes.are_on_paths() {
-            self.job.book.lock().unwrap().guard.forget(self.lane);
-        }
+        self.job.book.lock().unwrap().guard.forget(self.lane);
     }
 }
 
@@ -35,22 +34,28 @@ impl SendJob {
         Known { job: self, lane }
     }
 
-    /// The next unit of work, unless another lane would be done with it sooner.
-    pub(super) fn claim_guarded(&self, book: &mut Book, lane: u32) -> Claim {
-        let pulse = || self.lanes.pulse(lane).filter(|_| !book.split.is_complete());
-        let Some(pulse) = self.lanes.are_on_paths().then(pulse).flatten() else {
-            return self.claim_to_send(book, lane);
+    /// The next unit of work; nothing when it is for another lane, which would be done with it sooner.
+    pub(super) fn claim_guarded(&self, book: &mut Book, lane: u32) -> Option<Claim> {
+        let are_on_paths = self.lanes.are_on_paths();
+        let pulse = self.lanes.pulse(lane).filter(|pulse| are_on_paths || pulse.rtt_us_min >= FAR.as_micros() as u32);
+        let Some(mut pulse) = pulse.filter(|_| !book.split.is_complete()) else {
+            return Some(self.claim_to_send(book, lane));
         };
+        if are_on_paths {
+            // What carries less than its window may be anywhere on the way.
+            pulse.window_bytes_per_second = 0;
+        }
         let now = Instant::now();
         book.guard.hear(lane, pulse, now);
-        let unit_bytes = if book.split.has_chunks() { self.options.chunk_bytes } else { CLAIM_BYTES };
-        if !book.guard.may_take(lane, unit_bytes, self.left_bytes(), now) {
-            return Claim::NoWork;
+        let ready_bytes = book.ready.front().map(|ready| ready.unit.payload_bytes());
+        let unit_bytes = ready_bytes.or_else(|| book.split.next_bytes());
+        if unit_bytes.is_some_and(|bytes| !book.guard.may_take(lane, bytes, self.left_bytes(), now)) {
+            return None;
         }
         let claim = self.claim_to_send(book, lane);
         match &claim {
             Claim::Work(work) => book.guard.took(lane, bytes_of(work)),
-            Claim::NoWork if book.split.is_all_claimed() && !self.is_read_ahead() => {
+            Claim::NoWork if are_on_paths && book.split.is_all_claimed() && !self.is_read_ahead() => {
                 if let Some(slow) = book.guard.straggler(lane, now) {
                     book.guard.forget(slow);
                     self.lanes.break_off(slow);
@@ -58,7 +63,7 @@ impl SendJob {
             }
             _ => {}
         }
-        claim
+        Some(claim)
     }
 
     /// Content that no lane has sent; nothing as long as the listing goes on.

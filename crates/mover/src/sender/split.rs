@@ -183,9 +183,14 @@ impl Split {
         self.is_listing_complete && self.open == 0
     }
 
-    /// Part of an object that travels in chunks is not claimed.
-    pub fn has_chunks(&self) -> bool {
-        !self.claimable.is_empty()
+    /// About how much the next unit is, if anything is left to claim.
+    pub fn next_bytes(&self) -> Option<u64> {
+        let largest = self.claimable.first().map(|(Reverse(bytes), _)| (*bytes).min(self.chunk_bytes));
+        let of_run = |run: &Run| {
+            let files = run.range.len().min(CLAIM_FILES) as u64;
+            (files * run.batch.objects[run.range.start].entry.size_bytes()).min(CLAIM_BYTES)
+        };
+        largest.or_else(|| self.runs.front().map(of_run))
     }
 
     /// Nothing that is wanted is left to claim.

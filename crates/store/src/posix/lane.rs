@@ -1,8 +1,8 @@
 //! One lane's staging of small files: a private directory on each file system it meets, or no name at all.
 //!
-//! Where the storage is memory and the lane publishes at once, a file is made without a name (O_TMPFILE) and linked to
-//! its final one: one directory operation instead of two, and no rename lock shared by all lanes (9 % less CPU per file
-//! on tmpfs). On ext4 the same costs several times more than a rename, so it is never used there.
+//! Where the storage is memory or a local disk and the lane publishes at once, a file is made without a name (O_TMPFILE) and linked
+//! to its final one: one directory operation instead of two, and no rename lock shared by all lanes (9 % less CPU per file on tmpfs,
+//! 20 % on ext4).
 
 use super::content::{write_all, write_all_at};
 use super::shared::{Lane, Shared, times_of};
@@ -38,6 +38,8 @@ struct Place {
     lane: Arc<Lane>,
     lane_number: u64,
     is_memory_backed: bool,
+    /// Files can be made here without a name, and that pays.
+    takes_unnamed: bool,
 }
 
 /// The object under way. Number 0 is one without a name.
@@ -99,8 +101,9 @@ impl PosixSinkLane {
             }
         };
         let is_memory_backed = facts::is_memory_backed(directory.as_fd());
+        let takes_unnamed = is_memory_backed || facts::has_local_journal(directory.as_fd());
         let parent = entry.parent;
-        self.current = Some(Place { parent, directory, lane, lane_number, is_memory_backed });
+        self.current = Some(Place { parent, directory, lane, lane_number, is_memory_backed, takes_unnamed });
         Ok(())
     }
 
@@ -117,7 +120,7 @@ impl PosixSinkLane {
         let place = self.current.as_ref()?;
         // What has no name in staging could not be taken away from a host that is late.
         let is_fenced = self.shared.slice.get().is_some() && !mutant::is_on("slice-without-names");
-        if !self.may_be_unnamed || is_fenced || !place.is_memory_backed || rule != PublishRule::NoReplace {
+        if !self.may_be_unnamed || is_fenced || !place.takes_unnamed || rule != PublishRule::NoReplace {
             return None;
         }
         match openat(&place.directory, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
@@ -126,6 +129,13 @@ impl PosixSinkLane {
                 self.may_be_unnamed = false;
                 None
             }
+        }
+    }
+
+    /// A name is new in its directory. Each time: a sync meanwhile covers only the names before it.
+    fn note_name(&self, entry: &Entry) {
+        if !self.place().is_memory_backed && !mutant::is_on("forget-changed-directory") {
+            self.shared.changed(entry.parent);
         }
     }
 
@@ -243,7 +253,10 @@ impl SinkLane for PosixSinkLane {
     fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
         if let Some(file) = self.unnamed.take() {
             return match self.link(entry, &file) {
-                Ok(()) => Ok(()),
+                Ok(()) => {
+                    self.note_name(entry);
+                    Ok(())
+                }
                 Err(Errno::EXIST) => {
                     let why = spelling::why_taken(self.place().directory.as_fd(), &entry.name);
                     Err(Error::of_kind(FailureKind::InTheWay, "publish", self.path(entry), why))
@@ -253,16 +266,15 @@ impl SinkLane for PosixSinkLane {
                 Err(e) => Err(Error::new("publish", self.path(entry), e)),
             };
         }
-        let place = self.current.as_mut().expect("published by the lane that staged it");
+        let place = self.place();
         debug_assert!(place.parent == entry.parent && place.lane_number == staged.lane());
         let name = FileNumber::new(staged.number());
         let from = place.lane.directory.directory.as_fd();
         let published = self.shared.rename(from, name.as_c_str(), place.directory.as_fd(), entry, staged.rule());
         if published.is_err() {
             let _ = unlinkat(from, name.as_c_str(), AtFlags::empty());
-        } else if !place.is_memory_backed && !mutant::is_on("forget-changed-directory") {
-            // Each time: a sync meanwhile covers only the names before it.
-            self.shared.changed(entry.parent);
+        } else {
+            self.note_name(entry);
         }
         published
     }
