@@ -1,3 +1,5 @@
+//! Tokens, rules and roles: who may do what, and for how long.
+
 use super::*;
 use crate::JobFile;
 

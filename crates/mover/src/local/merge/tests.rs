@@ -1,3 +1,5 @@
+//! Two listings in the order of keys, with made-up trees.
+
 use super::*;
 use model::{Entry, Generation, Name};
 use std::collections::{BTreeMap, BTreeSet};
