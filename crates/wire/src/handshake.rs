@@ -53,6 +53,9 @@ pub mod feature {
     /// Jobs that are slices of one on which several hosts work: `Options.is_slice`, `Options.instead_of`.
     pub const SLICES: u64 = 1 << 25;
 
+    /// Orders that move, compare, rehearse and follow: `Order.kind` 3 and 4, and `dry-run` and `until` in `Order.transfer`.
+    pub const ERRANDS: u64 = 1 << 26;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
@@ -74,7 +77,8 @@ pub mod feature {
         | VIEW
         | SHARED_PACE
         | SOURCES
-        | SLICES;
+        | SLICES
+        | ERRANDS;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

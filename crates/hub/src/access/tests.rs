@@ -1,3 +1,5 @@
+//! Tokens, rules and shares, as those who make them and those who use them see them.
+
 use super::*;
 use crate::JobFile;
 
