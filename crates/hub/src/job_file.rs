@@ -392,7 +392,7 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_its_name() {
         for (more, text) in [
             ("sorce = 1", "unknown field `sorce`"),
-            ("kind = \"check\"", "is not copy or sync"),
+            ("kind = \"chek\"", "is not copy, sync, move or check"),
             ("class = \"urgent\"", "is not one of high, normal, low"),
             ("priority = 1000", "i8"),
             ("start_by = \"tomorrow\"", "is not a moment"),
@@ -400,7 +400,8 @@ mod tests {
             ("[options]\nfsnyc = true", "unknown field `fsnyc`"),
             ("[options]\nsources = []", "no option of a job"),
             ("[options]\ndelete = true", "kind sync"),
-            ("[options]\ndry-run = true", "where the command is given"),
+            ("[options]\nitemize = true", "where the command is given"),
+            ("kind = \"move\"\n[options]\ndry-run = true", "only copies can be rehearsed"),
             ("project = \"\"", "1 to 64 bytes"),
             ("[[windows]]\nfrom = \"25:00\"\nto = \"06:00\"", "25:00"),
             ("[[windows]]\nfrom = \"22:00\"\nto = \"06:00\"\nzone = \"Mars/Olympus\"", "Mars/Olympus"),
