@@ -42,7 +42,7 @@ export function jobFields(isRecurring) {
       field('Paths', h('textarea', { name: 'paths', rows: 2, required: true, spellcheck: 'false' }), 'one a line; a trailing slash means the contents')),
     h('fieldset', null, h('legend', null, 'To'), field('Endpoint', to), field('Path', input('path'), 'a trailing slash means: into this directory')),
     h('fieldset', null, h('legend', null, 'How'),
-      field('Kind', select('kind', [['copy', 'copy'], ['sync', 'sync: leave out what is there already']])),
+      field('Kind', select('kind', [['copy', 'copy'], ['sync', 'sync: leave out what is there already'], ['move', 'move: remove from the source what has arrived'], ['check', 'check: compare, and copy nothing']])),
       check('delete', 'with sync, delete what the source does not have'),
       field('Class', select('class', [['', 'normal'], ['high', 'high'], ['low', 'low']])),
       field('Rate at most', input('rate', { placeholder: '80Mbit' }), 'as for --bwlimit: a rate, or a timetable')),

@@ -3,9 +3,11 @@
 use crate::problem::Problem;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
+use axum::http::HeaderMap;
 use axum::response::Response;
-use hub::Error;
+use hub::{Error, Submitted, Taken};
 use model::{Exit, JobId};
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 pub type Answer = Result<Response, Problem>;
@@ -27,4 +29,15 @@ pub fn job_id(text: &str) -> Result<JobId, Problem> {
         Error::new(Exit::SourceFileNotFound, "the hub has no job of this id").hint("an id has 32 hexadecimal digits")
     };
     JobId::from_hex(text).ok_or_else(|| wrong().into())
+}
+
+/// What the same request again is known by.
+pub fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let wrong = || Error::new(Exit::Usage, "Idempotency-Key is not plain text").hint("use letters and digits");
+    key.to_str().map(|key| Some(key.to_owned())).map_err(|_| wrong().into())
+}
+
+pub fn submitted(one: &Submitted) -> Value {
+    json!({"id": one.id.to_string(), "is_new": one.taken == Taken::New})
 }

@@ -26,6 +26,7 @@ mod tokens;
 mod samples;
 mod console;
 mod routes;
+mod rehearsals;
 mod schedules;
 mod terms;
 mod certificate;

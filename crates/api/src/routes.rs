@@ -1,11 +1,11 @@
 //! What can be asked. Each answer is JSON of what `hub::Hub` says.
 
-use crate::answering::{Answer, ask, job_id, text_of};
+use crate::answering::{Answer, ask, job_id, key_of, submitted, text_of};
 use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
 use crate::served::Served;
-use crate::{console, gate, samples, schedules, session, terms, tokens};
+use crate::{console, gate, rehearsals, samples, schedules, session, terms, tokens};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
-use hub::{Error, Filter, JobFile, JobView, Submitted, Taken, Verb};
+use hub::{Error, Filter, JobFile, JobView, Taken, Verb};
 use model::Exit;
 use model::order::Status;
 use serde::Deserialize;
@@ -40,6 +40,7 @@ pub fn router(served: Served) -> Router {
         .route("/api/v1/session", get(session::show).post(session::begin).delete(session::end))
         .route("/api/v1/openapi.json", get(openapi))
         .route("/healthz", get(async || "ok\n"))
+        .merge(rehearsals::routes())
         .merge(schedules::routes())
         .merge(terms::routes())
         .merge(samples::routes())
@@ -55,21 +56,11 @@ async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], crate::table::OPENAPI).into_response()
 }
 
-fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    let wrong = || Error::new(Exit::Usage, "Idempotency-Key is not plain text").hint("use letters and digits");
-    key.to_str().map(|key| Some(key.to_owned())).map_err(|_| wrong().into())
-}
-
 fn version_of(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(tag) = headers.get(header::IF_MATCH) else { return Ok(None) };
     let version = tag.to_str().ok().and_then(|tag| tag.trim_matches('"').parse().ok());
     let wrong = || Error::new(Exit::Inconclusive, "If-Match is none of this job's versions").hint("look at it again");
     version.map(Some).ok_or_else(|| wrong().into())
-}
-
-fn submitted(one: &Submitted) -> Value {
-    json!({"id": one.id.to_string(), "is_new": one.taken == Taken::New})
 }
 
 async fn submit(

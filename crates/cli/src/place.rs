@@ -8,6 +8,8 @@ use crate::exit::{self, Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::transfer::{Remote, Ssh, Use};
+use ::transfer::trees::{self, Answers};
+pub use ::transfer::trees::{PATHS_AT_ONCE, join, without_slashes};
 use daemon::{ConnectOptions, EndpointBook};
 use model::files::{Found, Question, Record, Tally};
 use model::name::Escaped;
@@ -21,8 +23,6 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
 use store::{How, OpenError, Shelf, Stores};
 
-/// Paths in one question, well below what the protocol allows.
-pub const PATHS_AT_ONCE: usize = 256;
 /// Their bytes.
 const PATH_BYTES_AT_ONCE: usize = 128 << 10;
 
@@ -265,21 +265,25 @@ impl Place {
 
     /// The last name of the path, if it has one.
     pub fn name(&self) -> Option<&[u8]> {
-        let path = without_slashes(&self.path);
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        (!matches!(name, b"" | b"." | b"..")).then_some(name)
+        trees::name_of(&self.path)
     }
 }
 
-/// A path without the slashes behind it; `/` stays.
-pub fn without_slashes(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(path.len().min(1), |at| at + 1);
-    &path[..end]
+/// A place with what stops the asking.
+pub struct Asking<'a>(pub &'a Place, pub &'a Interrupt);
+
+impl Answers for Asking<'_> {
+    fn ask(&self, question: &Question, each: &mut dyn FnMut(Record) -> bool) -> ::transfer::Result<Tally> {
+        let Asking(place, interrupt) = self;
+        place.ask(question, interrupt, each).and_then(Answer::finished).map_err(Into::into)
+    }
 }
 
-pub fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
-    let separator: &[u8] = if base.is_empty() || path.is_empty() || base.ends_with(b"/") { b"" } else { b"/" };
-    [base, separator, path].concat()
+/// What ended the asking; the user's signal has the code that it has everywhere.
+pub fn unasked(error: ::transfer::Error, interrupt: &Interrupt) -> Error {
+    let error = Error::from(error);
+    let exit = if error.exit == Exit::Interrupted { interrupt.exit() } else { error.exit };
+    Error { exit, ..error }
 }
 
 /// Cuts a list of paths into what fits one question.

@@ -3,9 +3,10 @@
 //! Invariant: filter rules keep the order in which they were given, across flags and files.
 
 use crate::exit::{self, Result, usage};
-use crate::place::{Place, join};
+use crate::place::Place;
+use ::transfer::trees;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
-use model::files::{FileKind, FileStatus, Found, Record};
+use model::files::Record;
 use model::filter::{Filter, Rule};
 use model::options::Compare;
 use model::selection::{LISTED_BYTES_MAX, LISTED_MAX, Listed};
@@ -233,21 +234,14 @@ impl Chosen {
         }
     }
 
-    /// Whether an object of a place is taken. A directory that was named is always looked into.
-    pub fn takes(&self, prefix: &[u8], path: &[u8], status: &FileStatus) -> bool {
-        if self.is_everything || path.is_empty() && status.is_directory() {
-            return true;
-        }
-        let file = (status.kind == FileKind::File).then_some((status.size_bytes, status.modified.seconds));
-        self.selection.takes(&join(prefix, path), status.is_directory(), file)
+    /// The same for listings of one place.
+    pub fn behind<'a>(&'a self, prefix: &'a [u8]) -> trees::Chosen<'a> {
+        trees::Chosen { selection: &self.selection, is_everything: self.is_everything, prefix }
     }
 
-    /// The same of a record; what failed is told whatever is chosen.
+    /// Whether an object of a place is taken; what failed is told whatever is chosen.
     pub fn takes_record(&self, prefix: &[u8], record: &Record) -> bool {
-        match &record.found {
-            Found::Object { status, .. } => self.takes(prefix, &record.path, status),
-            _ => true,
-        }
+        self.behind(prefix).takes(record)
     }
 }
 

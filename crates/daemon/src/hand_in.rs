@@ -72,6 +72,12 @@ impl Desk {
 
     /// Durable at the endpoint when this returns.
     pub fn hand_in(&self, job: &HandIn<'_>, interrupt: &dyn Fn() -> bool) -> Result<()> {
+        let is_plain = matches!(job.kind, Kind::Copy | Kind::Sync) && !is_beyond_copying(job.spec);
+        if !is_plain && !self.client.knows_errands().map_err(|e| Error::from_connect(&self.name, &e))? {
+            let text = format!("{} is too old to move, compare, rehearse or follow in a client's name", self.name);
+            return Err(Error::new(Exit::Version, text)
+                .hint("install this version there, or give the command without --detach"));
+        }
         let transfer = serde_json::to_string(job.spec)
             .map_err(|e| Error::new(Exit::Fatal, format!("the transfer cannot be encoded: {e}")))?;
         if transfer.len() > ORDER_TRANSFER_BYTES_MAX {
@@ -224,9 +230,8 @@ fn renewal(owner: Pin, executor: &Endpoint, job: JobId, order: &Order, book: &En
         .hint("give the command again, or ask whoever runs that endpoint")
     };
     let spec: TransferSpec = serde_json::from_str(&order.transfer).map_err(|_| lies())?;
-    let texts: Vec<_> = spec.sources.iter().map(|source| source.to_string().into_bytes()).collect();
-    let asked = job_id(owner, &texts, spec.destination.to_string(), &spec.choice, &spec.options);
-    if asked != job && !mutant::is_on("sign-what-is-told") {
+    let kind = Kind::from_number(order.kind).ok_or_else(lies)?;
+    if job_of(owner, kind, &spec) != job && !mutant::is_on("sign-what-is-told") {
         return Err(lies());
     }
     let find = |location: &Location| match location {
@@ -241,7 +246,25 @@ fn renewal(owner: Pin, executor: &Endpoint, job: JobId, order: &Order, book: &En
         _ => return Err(lies()),
     };
     let warrant_id = net::random_bytes();
-    warrant(&HandIn { job, kind: Kind::Copy, role, executor, peer: &peer, spec: &spec, warrant_id })
+    warrant(&HandIn { job, kind, role, executor, peer: &peer, spec: &spec, warrant_id })
+}
+
+/// What a job is called that somebody asks of endpoints. A copy has the name that it has everywhere.
+pub fn job_of(owner: Pin, kind: Kind, spec: &TransferSpec) -> JobId {
+    let texts: Vec<_> = spec.sources.iter().map(|source| source.to_string().into_bytes()).collect();
+    let copy = job_id(owner, &texts, spec.destination.to_string(), &spec.choice, &spec.options);
+    match kind {
+        Kind::Copy | Kind::Sync => copy,
+        Kind::Move | Kind::Check => {
+            let digest = net::sha256(&[&b"thalweg errand 1"[..], kind.word().as_bytes(), &copy.0].concat());
+            JobId::from_slice(&digest[..16]).expect("half of a SHA-256 is 16 bytes long")
+        }
+    }
+}
+
+/// An endpoint of an earlier version refuses it, or would not know it.
+fn is_beyond_copying(spec: &TransferSpec) -> bool {
+    spec.options.is_dry_run || spec.options.follow.is_some()
 }
 
 /// What the other endpoint is to allow the one that carries the job out, and no more.
@@ -264,7 +287,7 @@ fn warrant(job: &HandIn<'_>) -> Result<Warrant> {
         holder: job.executor.pin,
         audience: job.peer.pin,
         job: job.job,
-        verbs: verbs_of(&deeds_of(job.role, job.spec)),
+        verbs: verbs_of(&deeds_of(job.kind, job.role, job.spec)),
         not_before: now,
         expires: now + LIFETIME_SECONDS,
         id: job.warrant_id,
@@ -316,15 +339,18 @@ mod tests {
         let spec = TransferSpec::new(vec![at("a", "x/")], at("b", "in/y"));
         let owner = Pin([7; 32]);
         let id = job_id(owner, &["a:x/"], "b:in/y", &spec.choice, &spec.options);
-        let renewed = |executor: &Endpoint, role: Role, spec: &TransferSpec, peer: u8| {
+        let renewed_as = |kind: Kind, executor: &Endpoint, role: Role, spec: &TransferSpec, peer: u8| {
             let order = Order {
                 role: role as u32,
+                kind: kind as u32,
                 peer_pin: vec![peer; 32],
                 transfer: serde_json::to_string(spec).unwrap(),
                 ..Order::default()
             };
             renewal(owner, executor, id, &order, &book)
         };
+        let renewed =
+            |executor: &Endpoint, role, spec: &TransferSpec, peer| renewed_as(Kind::Copy, executor, role, spec, peer);
         let sends = renewed(&a, Role::Sends, &spec, 2).unwrap();
         assert_eq!((sends.holder, sends.audience, &sends.paths[..]), (a.pin, b.pin, &[b"in/y".to_vec()][..]));
         let fetches = renewed(&b, Role::Fetches, &spec, 1).unwrap();
@@ -345,5 +371,11 @@ mod tests {
             let error = renewed(executor, role, &spec, 2).unwrap_err();
             assert!(error.message.contains("nothing is signed"), "{}", error.message);
         }
+        // A copy is no move, which would take away what it copied.
+        for kind in [Kind::Move, Kind::Check] {
+            let error = renewed_as(kind, &b, Role::Fetches, &spec, 1).unwrap_err();
+            assert!(error.message.contains("nothing is signed"), "{}", error.message);
+        }
+        assert!(job_of(owner, Kind::Move, &spec) != id && job_of(owner, Kind::Copy, &spec) == id);
     }
 }

@@ -13,6 +13,7 @@ use crate::rule::{Rule, Verb};
 use crate::{Error, Result, unix_ms};
 use daemon::private_file::{self, Existing};
 use model::name::{Name, relative_path};
+use model::order::Kind;
 use model::{Exit, mutant};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -454,8 +455,18 @@ impl Access {
         let sources = wish.spec.sources.iter().map(|source| (Verb::Read, &wish.facts.from, source.path()));
         let to = wish.spec.destination.path();
         let mut needs: Vec<_> = sources.collect();
-        needs.push((Verb::Write, &wish.facts.to, to));
-        if wish.spec.options.deletion.is_some() {
+        let options = &wish.spec.options;
+        // What only tells what is there writes nothing.
+        if wish.kind == Kind::Check || options.is_dry_run {
+            needs.push((Verb::Read, &wish.facts.to, to));
+        }
+        if wish.kind != Kind::Check {
+            needs.push((Verb::Write, &wish.facts.to, to));
+        }
+        if wish.kind == Kind::Move {
+            needs.extend(wish.spec.sources.iter().map(|source| (Verb::Delete, &wish.facts.from, source.path())));
+        }
+        if options.deletion.is_some() {
             needs.push((Verb::Delete, &wish.facts.to, to));
         }
         let now = unix_ms();

@@ -76,7 +76,9 @@ impl Owner {
         let (id, is_new) = match taken {
             Ok(queue::Taken::New) => {
                 self.next_seq += 1;
-                self.posting.watch(id, &file);
+                if !file.is_rehearsal() {
+                    self.posting.watch(id, &file);
+                }
                 self.group.new.push(NewJob { id, seq, wish, body, labels });
                 (id, true)
             }

@@ -28,7 +28,7 @@ const WINDOWS_MAX: usize = 32;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct JobFile {
-    /// `copy` or `sync`.
+    /// `copy`, `sync`, `move` or `check`.
     #[serde(default = "copy")]
     pub kind: String,
     pub source: Sources,
@@ -108,6 +108,11 @@ impl JobFile {
         serde_json::from_value(value).map_err(|e| wrong(e.to_string(), FIELDS))
     }
 
+    /// It only finds out what it would do.
+    pub fn is_rehearsal(&self) -> bool {
+        self.options.get("dry-run") == Some(&Value::Bool(true))
+    }
+
     pub fn sources(&self) -> &[String] {
         match &self.source {
             Sources::One(one) => std::slice::from_ref(one),
@@ -131,7 +136,9 @@ impl JobFile {
         match self.kind.as_str() {
             "copy" => Ok(Kind::Copy),
             "sync" => Ok(Kind::Sync),
-            other => Err(wrong(format!("kind {other:?} is not copy or sync"), FIELDS)),
+            "move" => Ok(Kind::Move),
+            "check" => Ok(Kind::Check),
+            other => Err(wrong(format!("kind {other:?} is not copy, sync, move or check"), FIELDS)),
         }
     }
 
@@ -184,17 +191,20 @@ impl JobFile {
             false => Some(serde_json::to_string(&self.windows).expect("texts have a JSON form").into()),
         };
         let nature = nature(owner, kind, &spec);
+        // A rehearsal is of now, whenever the job itself may run.
+        let is_now = spec.options.is_dry_run;
+        let moment = |key, text: &Option<String>| moment(key, text.as_deref()).map(|at| at.filter(|_| !is_now));
         let facts = Facts {
             owner: owner.into(),
             project: self.project.as_deref().unwrap_or("").into(),
             class: class.unwrap_or_default(),
             priority: self.priority.unwrap_or(0),
-            claims: claims(&spec)?.into(),
+            claims: claims(kind, &spec).into(),
             from,
             to,
-            start_by: moment("start_by", self.start_by.as_deref())?,
-            finish_by: moment("finish_by", self.finish_by.as_deref())?,
-            windows,
+            start_by: moment("start_by", &self.start_by)?,
+            finish_by: moment("finish_by", &self.finish_by)?,
+            windows: windows.filter(|_| !is_now),
             nature,
         };
         // Both endpoints hear of it, which share their rates out.
@@ -250,12 +260,14 @@ impl JobFile {
         form.insert("destination".to_owned(), json!(self.destination));
         let spec: TransferSpec =
             serde_json::from_value(Value::Object(form)).map_err(|e| wrong(e.to_string(), FIELDS))?;
-        let options = &spec.options;
-        if options.is_dry_run || options.tells_changes || options.follow.is_some() {
-            return Err(wrong(
-                "`dry-run` and `itemize` need the copy to run where the command is given",
-                "leave them out",
-            ));
+        if spec.options.tells_changes {
+            return Err(wrong("`itemize` needs the copy to run where the command is given", "leave it out"));
+        }
+        if spec.options.is_dry_run && matches!(kind, Kind::Move | Kind::Check) {
+            return Err(wrong("only copies can be rehearsed", "leave `dry-run` out"));
+        }
+        if kind == Kind::Check && spec.sources.len() > 1 {
+            return Err(wrong("a check compares one source with one destination", "submit a job for each source"));
         }
         Ok(spec)
     }
@@ -313,10 +325,10 @@ fn moment(key: &str, text: Option<&str>) -> Result<Option<i64>> {
 }
 
 /// Where it writes: the destination, or below it what `cp` makes there of each source.
-fn claims(spec: &TransferSpec) -> Result<Vec<Vec<u8>>> {
+fn claims(kind: Kind, spec: &TransferSpec) -> Vec<Vec<u8>> {
     // Where nothing is kept, nobody is in another's way.
-    if is_null(spec.destination.path()) {
-        return Ok(Vec::new());
+    if is_null(spec.destination.path()) || spec.options.is_dry_run || kind == Kind::Check {
+        return Vec::new();
     }
     let clean = |path: &[u8]| {
         let names = relative_path(path).unwrap_or_default();
@@ -341,7 +353,7 @@ fn claims(spec: &TransferSpec) -> Result<Vec<Vec<u8>>> {
     }
     claims.sort();
     claims.dedup();
-    Ok(claims)
+    claims
 }
 
 /// What is asked, by whom.
@@ -380,7 +392,7 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_its_name() {
         for (more, text) in [
             ("sorce = 1", "unknown field `sorce`"),
-            ("kind = \"check\"", "is not copy or sync"),
+            ("kind = \"chek\"", "is not copy, sync, move or check"),
             ("class = \"urgent\"", "is not one of high, normal, low"),
             ("priority = 1000", "i8"),
             ("start_by = \"tomorrow\"", "is not a moment"),
@@ -388,7 +400,8 @@ mod tests {
             ("[options]\nfsnyc = true", "unknown field `fsnyc`"),
             ("[options]\nsources = []", "no option of a job"),
             ("[options]\ndelete = true", "kind sync"),
-            ("[options]\ndry-run = true", "where the command is given"),
+            ("[options]\nitemize = true", "where the command is given"),
+            ("kind = \"move\"\n[options]\ndry-run = true", "only copies can be rehearsed"),
             ("project = \"\"", "1 to 64 bytes"),
             ("[[windows]]\nfrom = \"25:00\"\nto = \"06:00\"", "25:00"),
             ("[[windows]]\nfrom = \"22:00\"\nto = \"06:00\"\nzone = \"Mars/Olympus\"", "Mars/Olympus"),

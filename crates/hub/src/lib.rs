@@ -1,6 +1,6 @@
 //! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
 //!
-//! `Hub` is the handle that others hold, with `submission`, `scheduling` and `granting`: the interface over HTTP is a client of it. `job_file` reads
+//! `Hub` is the handle that others hold, with `submission`, `rehearsal`, `scheduling` and `granting`: the interface over HTTP is a client of it. `job_file` reads
 //! what a job is, and `strict` JSON; `access` and `rule` say who may do what. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
 //! `hearing` hears of them, `recurring` begins what has a schedule, `telling` and `outbox` tell of jobs by
 //! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
@@ -48,6 +48,7 @@ mod outbox;
 mod telling;
 mod hub;
 mod submission;
+mod rehearsal;
 mod scheduling;
 mod terms;
 mod granting;
@@ -64,6 +65,7 @@ pub use job_file::JobFile;
 pub use queue::Verb;
 pub use reader::{Counts, EndpointView, FailureView, Filter, JobView, Page};
 pub use recurring::ScheduleVerb;
+pub use rehearsal::{Predicted, RehearsalView};
 pub use retention::Keep;
 pub use samples::{Total, Watch};
 pub use schedules::{ScheduleFile, ScheduleView};

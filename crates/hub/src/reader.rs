@@ -123,6 +123,14 @@ impl Counts {
     }
 }
 
+/// What a job moved, and in which time.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    pub files: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct FailureView {
     pub path: String,
@@ -235,6 +243,33 @@ impl Reader {
     pub fn job(&self, id: JobId) -> Result<Option<JobView>> {
         let select = format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1");
         self.with(|connection| connection.prepare_cached(&select)?.query_row([&id.0[..]], view).optional())
+    }
+
+    /// When a job ended, in milliseconds since 1970.
+    pub fn ended(&self, id: JobId) -> Result<Option<i64>> {
+        self.with(|connection| {
+            let mut select = connection.prepare_cached("SELECT ended FROM jobs WHERE id = ?1")?;
+            Ok(select.query_row([&id.0[..]], |row| row.get(0)).optional()?.flatten())
+        })
+    }
+
+    /// What the last jobs between two endpoints moved that went well, without those that had nothing to do.
+    pub fn moved(&self, from: &str, to: &str, limit: usize) -> Result<Vec<Moved>> {
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT files_done, bytes_done, report FROM jobs WHERE from_endpoint = ?1 AND to_endpoint = ?2
+                AND status = 'succeeded' AND files_done > 0 AND instr(body, '\"dry-run\":true') = 0
+                ORDER BY seq DESC LIMIT ?3",
+            )?;
+            let rows = select.query_map(rusqlite::params![from, to, limit as i64], |row| {
+                let report: Option<String> = row.get(2)?;
+                let report: Option<Value> = report.and_then(|text| serde_json::from_str(&text).ok());
+                let seconds = report.and_then(|report| report["seconds"].as_f64()).unwrap_or(0.0);
+                let count = |index| row.get::<_, i64>(index).map(|value| value.max(0) as u64);
+                Ok(Moved { files: count(0)?, bytes: count(1)?, seconds })
+            })?;
+            rows.collect()
+        })
     }
 
     pub fn failures(&self, id: JobId, after: u64, limit: usize) -> Result<Vec<FailureView>> {

@@ -78,7 +78,7 @@ impl Hub {
                 return Err(wrong("the job is larger than 256 KiB", "list fewer paths in one job"));
             }
             let mut after = Vec::new();
-            for text in &file.after {
+            for text in file.after.iter().filter(|_| !file.is_rehearsal()) {
                 after.push(match (names.get(text.as_str()), JobId::from_hex(text)) {
                     (Some(position), _) => After::Here(place[*position]),
                     (None, Some(id)) => After::Job(id),

@@ -96,5 +96,6 @@ words! {
         Copy = 1, "copy";
         Sync = 2, "sync";
         Move = 3, "move";
+        Check = 4, "check";
     }
 }

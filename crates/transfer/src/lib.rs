@@ -6,7 +6,7 @@
 //! `matrix` says what works with what, `route` decides which way bytes go, `peer` says what the other side is, `store::Stores` opens
 //! what is on this host, `capability` refuses what the other side would pass over, `attempt` runs the mover once (`replicas` has other
 //! holders help), `run` tries again and sums up, `witness` keeps what
-//! failed and what was delivered, `sample` says how it goes. docs/embedding.md shows it in use.
+//! failed and what was delivered, `sample` says how it goes, `trees` compares and moves. docs/embedding.md shows it in use.
 //!
 //! Invariants:
 //! - Nothing here prints, reads the environment or the command line, or asks for a home directory: all that comes in by `Means`.
@@ -35,6 +35,7 @@ mod bounds;
 mod run;
 mod ended;
 mod handle;
+pub mod trees;
 
 pub use connect::{ConnectOptions, Reach, connect_over};
 pub use control::{Observed, Phase, Steering};

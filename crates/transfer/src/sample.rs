@@ -2,6 +2,7 @@
 //!
 //! Not here: counting (`mover::progress`), judging (`plan`), and showing it.
 
+use crate::ended::nothing_moved;
 use crate::route::Direction;
 use model::progress::{Behind, Bottleneck, Counts, Fill, LaneTimes, StreamFacts};
 use model::quantity::{ByteCount, Rate};
@@ -60,6 +61,23 @@ impl fmt::Display for Legs {
 }
 
 impl Sample {
+    /// Of what somebody else counts.
+    pub fn told(counts: Counts, is_listing_complete: bool, rate: Rate) -> Sample {
+        Sample {
+            counts,
+            is_listing_complete,
+            seconds: 0.0,
+            streams: 0,
+            rate_now: rate,
+            rate_average: rate,
+            files_per_second: 0.0,
+            seconds_left: None,
+            bottleneck: nothing_moved(),
+            behind: None,
+            legs: None,
+        }
+    }
+
     /// What limits it at the moment, and how far each leg is where there are buffers.
     pub fn pace(&self) -> String {
         let legs = self.legs.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -253,7 +253,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         Test("foreign", "a_file_that_does_not_lie_there_whole"),
     ),
     ("trust-foreign-files", "files that others own or may change are believed", Test("daemon", "trust")),
-    ("move-onto-itself", "a move removes a source that is its own destination", Test("thalweg", "is_not_its_own_copy")),
+    (
+        "move-onto-itself",
+        "a move removes a source that is its own destination",
+        Test("transfer", "is_not_its_own_copy"),
+    ),
     ("forget-doubt", "what was staged when a wait for the file system failed is published", Simulation(1_028_850_075)),
     (
         "seal-at-first-close",

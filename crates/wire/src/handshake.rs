@@ -56,6 +56,9 @@ pub mod feature {
     /// Jobs that are slices of one on which several hosts work: `Options.is_slice`, `Options.instead_of`.
     pub const SLICES: u64 = 1 << 25;
 
+    /// Orders that move, compare, rehearse and follow: `Order.kind` 3 and 4, and `dry-run` and `until` in `Order.transfer`.
+    pub const ERRANDS: u64 = 1 << 26;
+
     /// Endpoints of several hosts; messages 115 to 118.
     pub const HOSTS: u64 = 1 << 27;
 
@@ -82,6 +85,7 @@ pub mod feature {
         | LIST
         | SOURCES
         | SLICES
+        | ERRANDS
         | HOSTS;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;

@@ -1,7 +1,8 @@
 // A form that becomes a job file and is handed in.
 
-import { post } from '../api.js'
+import { get, post } from '../api.js'
 import { announce, h, problem, put, say } from '../dom.js'
+import { counted, duration, size } from '../text.js'
 import { jobFields, newKey } from '../job_form.js'
 
 export const title = 'New job'
@@ -9,10 +10,12 @@ export const title = 'New job'
 export function show(main) {
   const refused = h('div')
   const preview = h('pre', { tabindex: '0' })
+  const found = h('div', { role: 'status' })
+  let isShown = true
   const fields = jobFields(false)
   const form = h('form', { class: 'fields', onsubmit: handIn, oninput: draw }, refused, fields.nodes,
     h('details', null, h('summary', null, 'The job file'), preview),
-    h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Hand in')))
+    found, h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Hand in'), h('button', { type: 'button', onclick: rehearse }, 'Rehearse')))
   put(main, h('h1', { tabindex: '-1' }, 'New job'), form)
   let key = newKey()
 
@@ -38,6 +41,35 @@ export function show(main) {
     }
   }
 
+  /** What the job would do, found out by its endpoints. */
+  async function rehearse({ target }) {
+    if (!form.reportValidity()) return
+    target.disabled = true
+    put(refused)
+    say(found, 'The endpoints look at what there is to do...')
+    try {
+      const { id } = await post('/rehearsals', fields.file(form))
+      let seen = await get(`/rehearsals/${id}`)
+      while (isShown && seen.code === undefined) {
+        await new Promise(resolve => setTimeout(resolve, 500))
+        seen = await get(`/rehearsals/${id}`)
+      }
+      if (seen.code) throw { message: seen.text ?? `the rehearsal is ${seen.status}`, hint: seen.hint }
+      const time = seen.predicted
+        ? `about ${duration(seen.predicted.p50)} (${duration(seen.predicted.p5)} to ${duration(seen.predicted.p95)}), by what ${counted(seen.predicted.jobs, 'job', 'jobs')} like it took`
+        : 'cannot be said yet: no job between the two has moved anything'
+      put(found, h('dl', { class: 'facts' },
+        [['Would copy', `${counted(seen.files, 'file', 'files')}, ${size(seen.bytes)}`], ['Left as they are', counted(seen.skipped, 'file', 'files')],
+          ['Would remove', counted(seen.removed, 'object', 'objects')], ['Would take', time]].map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value)))))
+    } catch (error) {
+      say(found, '')
+      put(refused, problem(error))
+      refused.scrollIntoView({ block: 'nearest' })
+    } finally {
+      target.disabled = false
+    }
+  }
+
   fields.ask(refused).then(draw)
-  return () => {}
+  return () => { isShown = false }
 }

@@ -258,7 +258,9 @@ impl Office {
         if one.json {
             output::line(&line(&endpoint, &told, true));
         } else if let Some(ended) = told.ended.as_ref().filter(|_| error_of(&told).is_none()) {
-            summary(ended, &output::shown(&told.news.destination)).iter().for_each(|line| output::note(line));
+            summary(told.news.kind, ended, &output::shown(&told.news.destination))
+                .iter()
+                .for_each(|line| output::note(line));
         }
         error_of(&told).map_or(Ok(Exit::Done), Err)
     }
@@ -363,7 +365,7 @@ fn details(endpoint: &Endpoint, told: &Told) -> Vec<String> {
     match &told.ended {
         Some(ended) => {
             lines.extend(
-                summary(ended, &output::shown(&news.destination))
+                summary(news.kind, ended, &output::shown(&news.destination))
                     .into_iter()
                     .map(|line| format!("             {line}")),
             );

@@ -1,20 +1,21 @@
 //! `thalweg mv`: other names, and moves from one storage to another.
 //!
-//! Invariant of a move between storages: an object leaves its source only after the destination, asked again, has the same
-//! content under its name, in a file that is not the source itself, and only if it still is the version that was compared.
+//! Not here: what leaves its source after it was copied (`transfer::trees`).
 
 use crate::args::ssh::SshArgs;
 use crate::args::values;
 use crate::exit::{self, Result, error, usage};
 use crate::output::progress::Mode;
 use crate::output::{self, counted, human, list};
-use crate::place::{Failures, PATHS_AT_ONCE, Place, Places, Side, join, without_slashes};
+use crate::place::{Asking, Failures, Place, Places, Side, join, unasked, without_slashes};
 use crate::selection::{Chosen, SelectionArgs, check_list_to_send};
-use crate::transfer::{self, Finished, Request};
-use model::files::{ALL_LEVELS, Doomed, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm, Tally};
+use crate::transfer::{self, Finished, Request, orders};
+use ::transfer::trees::{self, Delivery, Stayed, Tree};
+use model::files::{FileStatus, Found, Question, Record, Tally};
 use model::name::Escaped;
 use model::options::Fsync;
-use model::{Exit, FailureKind};
+use model::order::Kind;
+use model::{Exit, Location};
 use mover::Ending;
 use mover::files::{How, NotReached};
 use serde_json::json;
@@ -46,6 +47,9 @@ pub struct Args {
     /// The digest that is compared before anything is removed
     #[arg(long, value_name = "crc64nvme|blake3", default_value = "crc64nvme", env = "THALWEG_DIGEST")]
     digest: model::DigestAlgorithm,
+    /// Between two endpoints: hand the job in, print its id and end; `thalweg job watch ID` comes back to it
+    #[arg(long, env = "THALWEG_DETACH")]
+    detach: bool,
     /// How progress is shown on standard error
     #[arg(
         long,
@@ -84,6 +88,9 @@ pub fn run(args: Args) -> Result<Exit> {
         moved: Tally::default(),
         kept: 0,
     };
+    if args.detach {
+        return moving.detach(&sources, &destination);
+    }
     let ended = moving.run(&sources, &destination);
     let code = ended.as_ref().map_or_else(|e| e.exit, |exit| *exit) as i32;
     let Tally { files, directories, bytes, .. } = moving.moved;
@@ -110,16 +117,7 @@ struct Moving<'a> {
 
 impl Moving<'_> {
     fn run(&mut self, sources: &[Place], destination: &Place) -> Result<Exit> {
-        let is_directory = self.is_directory(destination)?;
-        // A list is of the contents of its source.
-        let is_into = (is_directory || destination.path.ends_with(b"/")) && !self.args.selection.is_listed();
-        if sources.len() > 1 && !is_into {
-            let message = format!("{} is not a directory", destination.shown(b""));
-            return Err(usage(message, "several sources need a directory: create it, or end its name with a slash"));
-        }
-        if let Some(source) = sources.iter().find(|source| source.name().is_none()) {
-            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name its contents"));
-        }
+        let (is_into, is_directory) = self.shape(sources, destination)?;
         if is_into && !is_directory {
             self.make(destination)?;
         }
@@ -137,20 +135,25 @@ impl Moving<'_> {
         self.failures.conclude(Exit::Done, "moved")
     }
 
+    /// Whether what is moved goes into the destination, and whether that is there.
+    fn shape(&self, sources: &[Place], destination: &Place) -> Result<(bool, bool)> {
+        let is_directory = self.is_directory(destination)?;
+        // A list is of the contents of its source.
+        let is_into = (is_directory || destination.path.ends_with(b"/")) && !self.args.selection.is_listed();
+        if sources.len() > 1 && !is_into {
+            let message = format!("{} is not a directory", destination.shown(b""));
+            return Err(usage(message, "several sources need a directory: create it, or end its name with a slash"));
+        }
+        if let Some(source) = sources.iter().find(|source| source.name().is_none()) {
+            return Err(usage(format!("{} has no name of its own", source.shown(b"")), "name its contents"));
+        }
+        Ok((is_into, is_directory))
+    }
+
     fn is_directory(&self, place: &Place) -> Result<bool> {
-        let path = match &place.path[..] {
-            b"" => Vec::new(),
-            path if path.ends_with(b"/") => path.to_vec(),
-            path => [path, b"/"].concat(),
-        };
-        let question = Question::List { paths: vec![path], levels: 0, digest: None };
-        let mut is_directory = false;
-        let answer = place.ask(&question, &self.places.interrupt, &mut |record| {
-            is_directory |= matches!(&record.found, Found::Object { status, .. } if status.is_directory());
-            true
-        })?;
-        answer.finished()?;
-        Ok(is_directory)
+        let asking = Asking(place, &self.places.interrupt);
+        let tree = Tree { at: &asking, path: &place.path };
+        trees::is_directory(tree).map_err(|e| unasked(e, &self.places.interrupt))
     }
 
     fn make(&mut self, place: &Place) -> Result<()> {
@@ -224,15 +227,7 @@ impl Moving<'_> {
         if !matches!(from.side, Side::Here) {
             check_list_to_send(&self.chosen.choice)?;
         }
-        let mut request = Request::plain(vec![location(&from)?], location(&target)?);
-        request.command = "mv";
-        request.ssh = self.places.ssh.clone();
-        request.progress = self.args.progress.resolved(self.args.json, self.args.quiet);
-        request.spec.choice = self.chosen.choice.clone();
-        let options = &mut request.spec.options;
-        options.no_clobber = self.args.no_clobber;
-        options.digest = self.args.digest;
-        options.fsync = Fsync::Batch;
+        let request = self.request(vec![location(&from)?], location(&target)?);
         let Finished { ended, error: failed, durable } =
             transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
         human::failures(&ended, human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
@@ -260,191 +255,58 @@ impl Moving<'_> {
         Ok(found)
     }
 
-    /// Goes through the source with its digests and removes what the destination has too; directories last, innermost first.
-    /// `prefix`: what rules see before the paths of the source.
+    /// Removes what the destination has too. `prefix`: what rules see before the paths of the source.
     fn remove_delivered(&mut self, source: &Place, to: &Place, prefix: &[u8]) -> Result<()> {
-        let algorithm = match self.args.digest {
-            model::DigestAlgorithm::Crc64Nvme => SumAlgorithm::Crc64Nvme,
-            model::DigestAlgorithm::Blake3 => SumAlgorithm::Blake3,
+        let interrupt = &self.places.interrupt;
+        let (from_here, to_there) = (Asking(source, interrupt), Asking(to, interrupt));
+        let (failures, kept) = (&mut self.failures, &mut self.kept);
+        let mut tell = |stayed: Stayed<'_>| {
+            let why = Escaped(stayed.why.as_bytes()).to_string();
+            let what = if stayed.is_unread { "failed" } else { "kept" };
+            *kept += u64::from(!stayed.is_unread);
+            failures.add(stayed.kind, stayed.is_unread && stayed.path.is_empty());
+            output::note(&format!("{what}: {}: {}", source.shown(stayed.path), exit::plain(&why)));
         };
-        let question = Question::List { paths: source.paths(), levels: ALL_LEVELS, digest: Some(algorithm) };
-        let (mut batch, mut directories): (Vec<Seen>, Vec<Seen>) = Default::default();
-        let mut outcome = Ok(());
-        let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
-            if self.failures.note(source, &record) || !self.chosen.takes_record(prefix, &record) {
-                return true;
-            }
-            let Found::Object { status, sum } = record.found else { return true };
-            let seen = Seen { path: record.path, status, sum };
-            if seen.status.is_directory() {
-                directories.push(seen);
-                return true;
-            }
-            batch.push(seen);
-            if batch.len() == PATHS_AT_ONCE {
-                outcome = self.settle(source, to, algorithm, std::mem::take(&mut batch));
-            }
-            outcome.is_ok()
-        })?;
-        answer.finished()?;
-        outcome?;
-        self.settle(source, to, algorithm, batch)?;
-        while !directories.is_empty() {
-            let rest = directories.len().saturating_sub(PATHS_AT_ONCE);
-            let batch: Vec<Seen> = directories.drain(rest..).rev().collect();
-            let is_there = self.delivered(to, None, &batch)?;
-            let mut objects = Vec::new();
-            for (seen, delivered) in batch.into_iter().zip(is_there) {
-                match delivered {
-                    Delivered::Same => objects.push(Doomed { path: source.below(&seen.path), version: None }),
-                    Delivered::Itself => self.keep(&source.shown(&seen.path), REACHED_ITSELF),
-                    // Why it is not there was told by the copy.
-                    Delivered::Not => {}
-                }
-            }
-            if objects.is_empty() {
-                continue;
-            }
-            let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
-            // One that is not empty holds what was told already.
-            let answer = source.ask(&question, &self.places.interrupt, &mut |_| true)?;
-            self.moved.directories += answer.finished()?.directories;
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, shown: &str, why: &str) {
-        self.kept += 1;
-        self.failures.add(FailureKind::Other, false);
-        output::note(&format!("kept: {shown}: {why}"));
-    }
-
-    /// What the destination has of each object of a batch.
-    fn delivered(&self, to: &Place, digest: Option<SumAlgorithm>, batch: &[Seen]) -> Result<Vec<Delivered>> {
-        let paths = batch.iter().map(|seen| to.below(&seen.path)).collect();
-        let question = Question::List { paths, levels: 0, digest };
-        let mut delivered = vec![Delivered::Not; batch.len()];
-        let answer = to.ask(&question, &self.places.interrupt, &mut |record| {
-            let which = record.asked as usize;
-            delivered[which] = batch[which].delivered(&record.found);
-            true
-        })?;
-        answer.finished()?;
-        Ok(delivered)
-    }
-
-    /// Removes those of a batch that the destination has.
-    fn settle(&mut self, source: &Place, to: &Place, algorithm: SumAlgorithm, batch: Vec<Seen>) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let is_there = self.delivered(to, Some(algorithm), &batch)?;
-        let mut doomed = Vec::new();
-        for (seen, delivered) in batch.into_iter().zip(is_there) {
-            match delivered {
-                Delivered::Same => {
-                    self.moved.bytes += if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 };
-                    doomed.push(Doomed { path: source.below(&seen.path), version: Some(seen.status.version()) });
-                }
-                Delivered::Itself => self.keep(&source.shown(&seen.path), REACHED_ITSELF),
-                Delivered::Not => {
-                    self.keep(&source.shown(&seen.path), "the destination does not have the same content");
-                }
-            }
-        }
-        if doomed.is_empty() {
-            return Ok(());
-        }
-        let shown: Vec<Vec<u8>> = doomed.iter().map(|object| object.path.clone()).collect();
-        let question = Question::Remove { objects: doomed, is_recursive: false, may_be_directory: false };
-        let answer = source.ask(&question, &self.places.interrupt, &mut |record| {
-            if let Found::Failed { kind, text } = &record.found {
-                self.kept += 1;
-                self.failures.add(*kind, false);
-                let path = Escaped(&shown[record.asked as usize]);
-                output::note(&format!("kept: {path}: {}", Escaped(text.as_bytes())));
-            }
-            true
-        })?;
-        self.moved.files += answer.finished()?.files;
-        Ok(())
-    }
-}
-
-/// Why an object stays whose destination is itself.
-const REACHED_ITSELF: &str = "the destination is the same object, reached by another path";
-
-/// An object of the source, with what was read of it.
-struct Seen {
-    path: Vec<u8>,
-    status: FileStatus,
-    sum: Option<Sum>,
-}
-
-/// What the destination has of an object.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Delivered {
-    Not,
-    Same,
-    /// The object itself: a mount, a shared file system or a link leads back to the source.
-    Itself,
-}
-
-impl Seen {
-    fn delivered(&self, found: &Found) -> Delivered {
-        let Found::Object { status, sum } = found else { return Delivered::Not };
-        let is_same = match (&self.status.kind, &status.kind) {
-            (FileKind::File, FileKind::File) => {
-                self.sum.is_some() && self.sum == *sum && self.status.size_bytes == status.size_bytes
-            }
-            (FileKind::Symlink(here), FileKind::Symlink(there)) => here == there,
-            (FileKind::Directory, FileKind::Directory) => true,
-            _ => false,
+        let mut delivery = Delivery {
+            source: Tree { at: &from_here, path: &source.path },
+            to: Tree { at: &to_there, path: &to.path },
+            digest: self.args.digest,
+            chosen: self.chosen.behind(prefix),
+            tell: &mut tell,
+            moved: Tally::default(),
         };
-        match is_same {
-            true if self.is_itself(status) => Delivered::Itself,
-            true => Delivered::Same,
-            false => Delivered::Not,
+        let removed = delivery.remove().map_err(|e| unasked(e, interrupt));
+        let moved = delivery.moved;
+        self.moved.add(&moved);
+        removed
+    }
+
+    /// Has the endpoints move without this command.
+    fn detach(&self, sources: &[Place], destination: &Place) -> Result<Exit> {
+        let (is_into, _) = self.shape(sources, destination)?;
+        let location = |bytes: Vec<u8>| values::location(OsStr::from_bytes(&bytes));
+        let with_slash = |place: &Place| [&place.location(b""), &b"/"[..]].concat();
+        let mut froms = Vec::new();
+        for source in sources {
+            let source = source.at(without_slashes(&source.path).to_vec());
+            let is_contents = !is_into && self.is_directory(&source)?;
+            froms.push(location(if is_contents { with_slash(&source) } else { source.location(b"") })?);
         }
+        let is_named = !is_into || destination.path.is_empty() || destination.path.ends_with(b"/");
+        let to = location(if is_named { destination.location(b"") } else { with_slash(destination) })?;
+        orders::detach(&self.request(froms, to), Kind::Move, self.args.json)
     }
 
-    /// Two hosts give one file system different devices, but an inode and the time of its last change are the same on both, and no
-    /// copy has both from its original.
-    fn is_itself(&self, there: &FileStatus) -> bool {
-        let identity = |status: &FileStatus| (status.inode, status.changed);
-        let is_known = self.status.inode != 0 && !model::mutant::is_on("move-onto-itself");
-        is_known && identity(&self.status) == identity(there)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use model::Timestamp;
-
-    #[test]
-    fn an_object_is_not_its_own_copy_whatever_its_host_calls_the_device() {
-        let at = |seconds| Timestamp { seconds, nanoseconds: 7 };
-        let here = FileStatus {
-            kind: FileKind::File,
-            mode: 0o644,
-            size_bytes: 3,
-            allocated_bytes: 4096,
-            owner: 0,
-            group: 0,
-            links: 1,
-            inode: 12,
-            device: 1,
-            modified: at(1),
-            changed: at(2),
-        };
-        let sum = Some(Sum::from(&model::DigestAlgorithm::Crc64Nvme.of_object(b"abc")));
-        let seen = Seen { path: Vec::new(), status: here.clone(), sum: sum.clone() };
-        let delivered = |status, sum: &Option<Sum>| seen.delivered(&Found::Object { status, sum: sum.clone() });
-        assert_eq!(delivered(FileStatus { device: 2, ..here.clone() }, &sum), Delivered::Itself);
-        assert_eq!(delivered(FileStatus { inode: 13, ..here.clone() }, &sum), Delivered::Same);
-        assert_eq!(delivered(FileStatus { changed: at(3), ..here.clone() }, &sum), Delivered::Same);
-        assert_eq!(delivered(here.clone(), &None), Delivered::Not);
-        assert_eq!(delivered(FileStatus { size_bytes: 4, ..here }, &sum), Delivered::Not);
+    fn request(&self, sources: Vec<Location>, destination: Location) -> Request {
+        let mut request = Request::plain(sources, destination);
+        request.command = "mv";
+        request.ssh = self.places.ssh.clone();
+        request.progress = self.args.progress.resolved(self.args.json, self.args.quiet);
+        request.spec.choice = self.chosen.choice.clone();
+        let options = &mut request.spec.options;
+        options.no_clobber = self.args.no_clobber;
+        options.digest = self.args.digest;
+        options.fsync = Fsync::Batch;
+        request
     }
 }

@@ -2,10 +2,11 @@
 
 use super::{cp, submit};
 use crate::args::values;
-use crate::exit::{self, Result};
+use crate::exit::{self, Result, usage};
 use crate::output::{self, progress::Mode};
 use hub::JobFile;
 use model::Exit;
+use model::order::Kind;
 use std::path::PathBuf;
 
 /// Carry out a job file on this host
@@ -56,6 +57,14 @@ pub fn run(args: Args) -> Result<Exit> {
         .map_err(|e| exit::Error { message: format!("{}: {}", output::shown(&args.file), e.message), ..e })?;
     let flags = [(args.json, "--json"), (args.explain, "--explain"), (args.quiet, "--quiet")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()).collect();
-    let command = if kind == model::order::Kind::Sync { "sync" } else { "cp" };
+    let command = match kind {
+        Kind::Copy => "cp",
+        Kind::Sync => "sync",
+        Kind::Move | Kind::Check => {
+            let text = format!("a job of the kind {kind} is not carried out by this command");
+            let same = if kind == Kind::Move { "mv" } else { "check" };
+            return Err(usage(text, format!("`thalweg {same}` does the same here; `thalweg submit` hands it in")));
+        }
+    };
     cp::run_spec(command, spec, flags, args.buffer, args.progress)
 }

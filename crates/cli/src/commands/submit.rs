@@ -1,8 +1,8 @@
 //! `thalweg submit`: hands one job in at the hub.
 
-use crate::exit::{self, Result, error};
+use crate::exit::{self, Result, error, usage};
 use crate::output;
-use crate::service::{HubArgs, Service};
+use crate::service::{HubArgs, Service, id_of};
 use hub::JobFile;
 use model::Exit;
 use serde_json::json;
@@ -15,6 +15,7 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Hand in a job at the hub, and print its id
 ///
 /// JOB is a job file in TOML, or in JSON if it begins with a brace. Submitting the same job while it is open finds it again.
+/// With --dry-run its endpoints find out what it would do, and nothing is copied or removed; --rehearsed then hands it in.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg submit job.toml\n\
@@ -23,8 +24,14 @@ where job.toml is such as\n\
 \x20   destination = \"siteB:archive/run7/\"")]
 pub struct Args {
     /// The job file; `-` reads it from standard input
-    #[arg(value_name = "JOB|-")]
-    file: PathBuf,
+    #[arg(value_name = "JOB|-", required_unless_present = "rehearsed")]
+    file: Option<PathBuf>,
+    /// Only say what the job would do, and how long it would take by what jobs like it took
+    #[arg(long, conflicts_with_all = ["key", "rehearsed"], env = "THALWEG_DRY_RUN")]
+    dry_run: bool,
+    /// Hand in the job that was rehearsed, within an hour of that
+    #[arg(long, value_name = "ID", conflicts_with = "file", env = "THALWEG_REHEARSED")]
+    rehearsed: Option<String>,
     /// The same key with the same job is the same job, also after it has ended
     #[arg(long, value_name = "KEY", env = "THALWEG_KEY")]
     key: Option<String>,
@@ -36,9 +43,28 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<Exit> {
-    let job = read_job(&args.file)?;
-    let body = serde_json::to_string(&job).unwrap_or_default();
-    let taken = Service::new(&args.hub)?.post("/jobs", &body, args.key.as_deref())?;
+    let service = Service::new(&args.hub)?;
+    let body = match &args.file {
+        Some(file) => serde_json::to_string(&read_job(file)?).unwrap_or_default(),
+        None => String::new(),
+    };
+    if args.dry_run {
+        let begun = service.post("/rehearsals", &body, None)?;
+        return service.rehearse(begun["id"].as_str().unwrap_or_default(), args.json);
+    }
+    let target = match &args.rehearsed {
+        Some(id) => {
+            let id = id_of(id).ok_or_else(|| {
+                usage(
+                    format!("{} is not the id of a rehearsal", output::shown(id)),
+                    "`thalweg submit --dry-run JOB` prints it",
+                )
+            })?;
+            format!("/rehearsals/{id}/submit")
+        }
+        None => "/jobs".to_owned(),
+    };
+    let taken = service.post(&target, &body, args.key.as_deref())?;
     let (id, is_new) = (output::shown(taken["id"].as_str().unwrap_or_default()), taken["is_new"] == true);
     output::line(&match (args.json, is_new) {
         (true, _) => json!({"v": 1, "event": "job", "id": id, "is_new": is_new}).to_string(),

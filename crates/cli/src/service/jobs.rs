@@ -133,6 +133,55 @@ impl Service {
     }
 }
 
+impl Service {
+    /// Waits for a rehearsal's end, and says what the job would do.
+    pub fn rehearse(&self, id: &str, is_json: bool) -> Result<Exit> {
+        let interrupt = Interrupt::watch()?;
+        let found = loop {
+            let found = self.get(&format!("/rehearsals/{id}"))?;
+            if is_ended(&found) {
+                break found;
+            }
+            if interrupt.wait(LOOK) {
+                return Err(error(
+                    interrupt.exit(),
+                    "stopped",
+                    format!("`thalweg job watch {id}` follows the rehearsal"),
+                ));
+            }
+        };
+        if let Some(e) = error_of(&found) {
+            return Err(e);
+        }
+        if is_json {
+            output::line(&with_version(&found).to_string());
+            return Ok(Exit::Done);
+        }
+        rehearsed(&found, id).iter().for_each(|line| _ = output::line(line));
+        Ok(Exit::Done)
+    }
+}
+
+fn rehearsed(found: &Value, id: &str) -> Vec<String> {
+    let count = |what: &str| found[what].as_u64().unwrap_or(0);
+    let mut first = format!("would copy {}, {}", counted(count("files"), "file", "files"), ByteCount(count("bytes")));
+    for (count, what) in [(count("skipped"), "skipped"), (count("removed"), "removed")] {
+        if count > 0 {
+            first.push_str(&format!("; {count} {what}"));
+        }
+    }
+    let span = |of: &str| crate::output::duration(found["predicted"][of].as_f64().unwrap_or(0.0));
+    let time = match found["predicted"]["jobs"].as_u64() {
+        Some(jobs) => {
+            let like = counted(jobs, "job like it", "jobs like it");
+            format!("in about {} ({} to {}), by what {like} took", span("p50"), span("p5"), span("p95"))
+        }
+        None => "how long it takes cannot be said: no job between the two has moved anything yet".to_owned(),
+    };
+    let until = text(found, "valid_until");
+    vec![first, time, format!("until {until}: thalweg submit --rehearsed {}", shown(id))]
+}
+
 fn with_version(job: &Value) -> Value {
     let mut value = job.clone();
     value["v"] = json!(1);
@@ -240,7 +289,13 @@ fn summary(job: &Value) -> Vec<String> {
     let count = |what: &str| report["files"][what].as_u64().unwrap_or(0);
     let destination = shown(job["job"]["destination"].as_str().unwrap_or_default());
     let bytes = ByteCount(report["bytes"].as_u64().unwrap_or(0));
-    let mut first = format!("copied {}, {bytes} to {destination}", counted(count("ok"), "file", "files"));
+    let files = counted(count("ok"), "file", "files");
+    let mut first = match (&job["job"]["options"]["dry-run"], job["job"]["kind"].as_str()) {
+        (Value::Bool(true), _) => format!("would copy {files}, {bytes} to {destination}"),
+        (_, Some("move")) => format!("moved {files}, {bytes} to {destination}"),
+        (_, Some("check")) => format!("compared: {files} and {bytes} are the same"),
+        _ => format!("copied {files}, {bytes} to {destination}"),
+    };
     let removed = report["removed"].as_u64().unwrap_or(0);
     for (count, what) in [(count("skipped"), "skipped"), (removed, "removed"), (count("failed"), "failed")] {
         if count > 0 {

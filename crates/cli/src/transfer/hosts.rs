@@ -254,7 +254,7 @@ fn lines(ended: &Ended) -> Vec<String> {
         bottleneck: ended.bottleneck.sentence.clone(),
         ..OrderEnded::default()
     };
-    let mut lines = summary(&sums, &output::shown(&ended.destination));
+    let mut lines = summary(model::order::Kind::Copy as u32, &sums, &output::shown(&ended.destination));
     let of_host = |share: &HostShare| {
         let (files, bytes) = (counted(share.files, "file", "files"), ByteCount(share.bytes));
         let mut line = format!("{}: {files}, {bytes} in {}", share.name, counted(share.slices, "part", "parts"));

@@ -12,9 +12,9 @@ use crate::interrupt::Interrupt;
 use crate::output::json::{Events, Start};
 use crate::output::progress::Mode;
 use crate::output::{self, counted, duration};
-use ::transfer::{Direction, Ended, Peers, Sample, job_id};
+use ::transfer::{Direction, Ended, Peers, Sample};
 use daemon::Endpoint;
-use daemon::hand_in::{Desk, HandIn, OrderEnded, OrderNews, TAKES_NONE, Told};
+use daemon::hand_in::{Desk, HandIn, OrderEnded, OrderNews, TAKES_NONE, Told, job_of};
 use model::name::Escaped;
 use model::options::Fsync;
 use model::order::{Kind, Reason, Role, Status, Steer};
@@ -38,13 +38,25 @@ pub struct Ordered {
     from: Endpoint,
     to: Endpoint,
     identity: Identity,
+    kind: Kind,
     job: JobId,
 }
 
+/// Hands in what is to be done without this command, and says its id.
+pub fn detach(request: &Request, kind: Kind, is_json: bool) -> Result<Exit> {
+    let ordered = Ordered::of_kind(request, kind)?;
+    let none = || usage("--detach is for jobs between two endpoints", "name both as ENDPOINT:PATH, or omit --detach");
+    ordered.ok_or_else(none)?.detach(request, is_json)
+}
+
 impl Ordered {
-    /// The endpoints of a request that has one on either side.
+    /// The endpoints of a request that has one on either side. The copy that a command goes on with is one like any other.
     pub fn of(request: &Request) -> Result<Option<Ordered>> {
-        let TransferSpec { sources, destination, choice, options, .. } = &request.spec;
+        Ordered::of_kind(request, if request.command == "sync" { Kind::Sync } else { Kind::Copy })
+    }
+
+    fn of_kind(request: &Request, kind: Kind) -> Result<Option<Ordered>> {
+        let TransferSpec { sources, destination, .. } = &request.spec;
         if !sources.iter().chain([destination]).all(Location::is_remote) {
             return Ok(None);
         }
@@ -62,9 +74,8 @@ impl Ordered {
             }
         }
         let identity = reachable.identity()?;
-        let texts: Vec<_> = sources.iter().map(|source| source.to_string().into_bytes()).collect();
-        let job = job_id(identity.pin(), &texts, destination.to_string(), choice, options);
-        Ok(Some(Ordered { from, to, identity, job }))
+        let job = job_of(identity.pin(), kind, &request.spec);
+        Ok(Some(Ordered { from, to, identity, kind, job }))
     }
 
     /// Hands the job in and follows it to its end.
@@ -139,8 +150,7 @@ impl Ordered {
         let ends = [(Role::Sends, &self.from, &self.to), (Role::Fetches, &self.to, &self.from)];
         let mut failures = Vec::new();
         for (role, executor, peer) in ends {
-            let kind = if request.command == "sync" { Kind::Sync } else { Kind::Copy };
-            let (job, spec) = (self.job, &request.spec);
+            let (kind, job, spec) = (self.kind, self.job, &request.spec);
             let desk = Desk::open(executor, &self.identity)?;
             let warrant_id = net::random_bytes();
             match desk.hand_in(&HandIn { job, kind, role, executor, peer, spec, warrant_id }, stop) {
@@ -335,20 +345,7 @@ pub(super) fn sample_of(news: &OrderNews) -> Sample {
         bytes_done: news.bytes_done,
         ..Counts::default()
     };
-    let nowhere = TransferSpec::new(vec![Location::Null], Location::Null);
-    Sample {
-        behind: None,
-        legs: None,
-        counts,
-        is_listing_complete: news.is_listing_complete,
-        seconds: 0.0,
-        streams: 0,
-        rate_now: rate,
-        rate_average: rate,
-        files_per_second: 0.0,
-        seconds_left: None,
-        bottleneck: Ended::before_the_start(&nowhere, Direction::Push).bottleneck,
-    }
+    Sample::told(counts, news.is_listing_complete, rate)
 }
 
 /// What an ended job failed with, as the command would have said it.
@@ -370,10 +367,17 @@ pub fn error_of(told: &Told) -> Option<Error> {
 }
 
 /// What an ended job left, as lines for a person.
-pub fn summary(ended: &OrderEnded, destination: &str) -> Vec<String> {
+pub fn summary(kind: u32, ended: &OrderEnded, destination: &str) -> Vec<String> {
     let seconds = ended.milliseconds as f64 / 1000.0;
     let (files, bytes) = (counted(ended.files_done, "file", "files"), ByteCount(ended.bytes));
-    let mut first = format!("copied {files}, {bytes} to {destination}");
+    let kind = Kind::from_number(kind).unwrap_or(Kind::Copy);
+    if kind == Kind::Check {
+        let same = if ended.files_done == 1 { "is the same" } else { "are the same" };
+        let differing = counted(ended.files_failed, "difference", "differences");
+        return vec![format!("{files} {same}, {bytes}; {differing}; took {}", duration(seconds))];
+    }
+    let done = if kind == Kind::Move { "moved" } else { "copied" };
+    let mut first = format!("{done} {files}, {bytes} to {destination}");
     for (count, what) in [(ended.files_skipped, "skipped"), (ended.removed, "removed"), (ended.files_failed, "failed")]
     {
         if count > 0 {
@@ -413,7 +417,7 @@ pub(super) fn finished(request: &Request, told: &Told, started: Instant) -> Fini
         ended.failures_not_kept = events.untold;
     }
     if request.progress != Mode::None && error_of(told).is_none() {
-        summary(found, &output::shown(&ended.destination)).iter().for_each(|line| output::note(line));
+        summary(told.news.kind, found, &output::shown(&ended.destination)).iter().for_each(|line| output::note(line));
     }
     let is_kept = !matches!(request.spec.options.fsync, Fsync::Never);
     let durable = if is_kept { found.durable.clone() } else { String::new() };
@@ -456,7 +460,7 @@ mod tests {
                 is_listing_complete: true,
                 ..OrderNews::default()
             };
-            assert_eq!(summary(&ended, "b:").len(), 2);
+            assert_eq!(summary(number, &ended, "b:").len(), 2);
             assert!(!amounts(&news).is_empty() && state_of(&news) == "failed");
             assert_eq!(sample_of(&news).counts.files_done, most);
             let told = Told { news, ended: Some(ended), events: None };

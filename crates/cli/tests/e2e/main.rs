@@ -51,6 +51,8 @@ mod rates;
 mod replicas;
 mod sets;
 #[cfg(feature = "hub")]
+mod errands;
+#[cfg(feature = "hub")]
 mod hub_access;
 #[cfg(feature = "hub")]
 mod hubs;

@@ -6,8 +6,8 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 
 /// Two endpoints, which their client knows as `sitea` and `siteb`.
-struct Sites {
-    bed: Bed,
+pub struct Sites {
+    pub bed: Bed,
     a: Server,
     b: Server,
 }
@@ -23,7 +23,7 @@ fn serve(bed: &Bed, name: &str, listen: &str, more: &[&str]) -> Server {
 }
 
 impl Sites {
-    fn new() -> Sites {
+    pub fn new() -> Sites {
         Sites::with(&[], &[])
     }
 
@@ -36,7 +36,7 @@ impl Sites {
         Sites { bed, a, b }
     }
 
-    fn tree(&self) {
+    pub fn tree(&self) {
         for (path, bytes) in [("x/one", 10), ("x/sub/two", 3 << 20), ("x/sub/three", 0)] {
             self.bed.write(&format!("root-sitea/{path}"), &noise(bytes, bytes as u64));
         }
@@ -48,7 +48,7 @@ impl Sites {
     }
 
     #[track_caller]
-    fn job(&self, what: &str, id: &str) -> Value {
+    pub fn job(&self, what: &str, id: &str) -> Value {
         self.bed.run(&["job", what, "--json", id]).succeeded().events().pop().unwrap()
     }
 
@@ -61,7 +61,7 @@ impl Sites {
 }
 
 /// The last word on standard output.
-fn id_of(ran: Ran) -> String {
+pub fn id_of(ran: Ran) -> String {
     let text = String::from_utf8(ran.stdout).unwrap();
     text.split_whitespace().last().unwrap().to_owned()
 }

@@ -7,9 +7,11 @@ use super::{EndpointHost, equipped, generated};
 use crate::hand_in::TAKES_NONE;
 use crate::orders::Ground;
 use crate::warrant;
-use model::order::Role;
+use model::files::{Question, Record, Tally};
+use model::order::{Kind, Role};
 use model::synthetic::{is_null, is_synthetic};
 use model::{Class, JobId, Location, Pin, TransferOptions, TransferSpec};
+use mover::files::{How, NotReached, Reach};
 use mover::session::{Grant, Roster};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use store::open::{OpenSink, OpenSource};
 use store::posix::PosixSink;
 use store::spool::Spool;
 use store::synthetic::NullSink;
-use store::{DropBox, Sink};
+use store::{DropBox, Rehearsal, Shelf, Sink};
 use wire::handshake::Direction;
 use wire::message::{Open, Revoke};
 use wire::{CloseCode, Message, Refusal};
@@ -52,13 +54,19 @@ impl EndpointHost {
         self.clients.account(pin).or_else(|| self.guests.account(pin))
     }
 
-    fn may(&self, owner: Pin, role: Role, paths: &[Vec<u8>], options: &TransferOptions) -> Result<Rights, Refusal> {
+    fn may(
+        &self,
+        owner: Pin,
+        (kind, role): (Kind, Role),
+        paths: &[Vec<u8>],
+        options: &TransferOptions,
+    ) -> Result<Rights, Refusal> {
         let rights = self.clients.rights(owner)?;
         let direction = match role {
             Role::Sends => Direction::ServerSends,
             Role::Fetches => Direction::ClientSends,
         };
-        for deed in Deed::of_job(direction, paths, options) {
+        for deed in Deed::of_order(kind, direction, paths, options) {
             paths.iter().try_for_each(|path| self.check(&rights, deed, path))?;
         }
         rights.check_class(options.class)?;
@@ -113,12 +121,12 @@ impl Ground for EndpointHost {
         })
     }
 
-    fn may_order(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal> {
+    fn may_order(&self, owner: Pin, kind: Kind, role: Role, spec: &TransferSpec) -> Result<(), Refusal> {
         let paths: Vec<_> = match role {
             Role::Sends => spec.sources.iter().map(|source| source.path().to_vec()).collect(),
             Role::Fetches => vec![spec.destination.path().to_vec()],
         };
-        self.may(owner, role, &paths, &spec.options).map(drop)
+        self.may(owner, (kind, role), &paths, &spec.options).map(drop)
     }
 
     fn may_open(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal> {
@@ -130,7 +138,7 @@ impl Ground for EndpointHost {
     }
 
     fn open_source(&self, owner: Pin, paths: &[Vec<u8>], options: &TransferOptions) -> Result<OpenSource, Refusal> {
-        let rights = self.may(owner, Role::Sends, paths, options)?;
+        let rights = self.may(owner, (Kind::Copy, Role::Sends), paths, options)?;
         let open = Open { paths: paths.to_vec(), ..Open::default() };
         if paths.iter().any(|path| is_synthetic(path)) {
             return Ok(OpenSource { source: Arc::new(generated(&open)?), is_single: false });
@@ -153,13 +161,18 @@ impl Ground for EndpointHost {
         is_single: bool,
         options: &TransferOptions,
     ) -> Result<OpenSink, Refusal> {
-        let rights = self.may(owner, Role::Fetches, &[path.to_vec()], options)?;
+        let rights = self.may(owner, (Kind::Copy, Role::Fetches), &[path.to_vec()], options)?;
         if is_null(path) {
             return Ok(OpenSink::new(Arc::new(NullSink), None));
         }
         let open = Open { paths: vec![path.to_vec()], is_single, ..Open::default() };
         if !self.stored.is_empty() {
             return self.open_stored(&rights, job, &open, options);
+        }
+        if options.is_dry_run {
+            let (there, rename_to) = self.look_at_destination(&rights, &open)?;
+            let there = there.map(|there| equipped(there, options));
+            return Ok(OpenSink::new(Arc::new(Rehearsal::new(there)), rename_to));
         }
         let destination = self.open_destination(&rights, job, &open)?;
         let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
@@ -169,6 +182,20 @@ impl Ground for EndpointHost {
             None => sink,
         };
         Ok(OpenSink::new(sink, destination.rename_to))
+    }
+
+    fn answer(
+        &self,
+        owner: Pin,
+        question: &Question,
+        is_stopped: store::Stopped<'_>,
+        each: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<Tally, Refusal> {
+        let account = self.clients.account(owner).unwrap_or_default();
+        let grant = Grant { pin: owner, name: account.clone(), account, may_write: true, warrant: None };
+        let answered = mover::files::answer(question, &InName { host: self, grant: &grant }, is_stopped, each);
+        self.record_answer(&grant, question, &answered);
+        answered
     }
 
     fn knows(&self, owner: Pin) -> bool {
@@ -191,13 +218,25 @@ impl Ground for EndpointHost {
     }
 }
 
+/// This endpoint's files as a client reaches them.
+struct InName<'a> {
+    host: &'a EndpointHost,
+    grant: &'a Grant,
+}
+
+impl Reach for InName<'_> {
+    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
+        self.host.reach_file(self.grant, path, how)
+    }
+}
+
 /// What a job asks of the side that a warrant is for.
-pub fn deeds_of(role: Role, spec: &TransferSpec) -> Vec<Deed> {
+pub fn deeds_of(kind: Kind, role: Role, spec: &TransferSpec) -> Vec<Deed> {
     let paths = |locations: &[Location]| locations.iter().map(|location| location.path().to_vec()).collect::<Vec<_>>();
     match role {
         Role::Sends => {
-            Deed::of_job(Direction::ClientSends, &paths(std::slice::from_ref(&spec.destination)), &spec.options)
+            Deed::of_order(kind, Direction::ClientSends, &paths(std::slice::from_ref(&spec.destination)), &spec.options)
         }
-        Role::Fetches => Deed::of_job(Direction::ServerSends, &paths(&spec.sources), &spec.options),
+        Role::Fetches => Deed::of_order(kind, Direction::ServerSends, &paths(&spec.sources), &spec.options),
     }
 }

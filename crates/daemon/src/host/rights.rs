@@ -9,6 +9,7 @@
 //! Not here: which paths a ticket reaches (`scope`), how a destination keeps to the second invariant (`store::DropBox`).
 
 use model::options::Compare;
+use model::order::Kind;
 use model::synthetic::{is_null, is_synthetic};
 use model::{Class, Name, TransferOptions, mutant};
 use mover::files::How;
@@ -170,6 +171,17 @@ impl Deed {
             Direction::ClientSends if paths.iter().any(|path| is_null(path)) => vec![Deed::Forget],
             Direction::ClientSends => std::iter::once(Deed::Send).chain(of_options(options)).collect(),
         }
+    }
+
+    /// The same with what is done beside copying.
+    pub fn of_order(kind: Kind, direction: Direction, paths: &[Vec<u8>], options: &TransferOptions) -> Vec<Deed> {
+        let more: &[Deed] = match (kind, direction) {
+            (Kind::Check, _) => return vec![Deed::Digest],
+            (Kind::Move, Direction::ServerSends) => &[Deed::Digest, Deed::Remove],
+            (Kind::Move, Direction::ClientSends) => &[Deed::Digest],
+            (Kind::Copy | Kind::Sync, _) => &[],
+        };
+        [&Deed::of_job(direction, paths, options), more].concat()
     }
 
     /// Looking is one right, whatever of it is told.

@@ -98,9 +98,9 @@ fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> 
     }
     let spec: TransferSpec = serde_json::from_str(&order.transfer)
         .map_err(|e| Refusal::new(CloseCode::Forbidden, &format!("the transfer cannot be read: {e}")))?;
-    reach::check(&spec)?;
+    reach::check(kind, role, &spec)?;
     reach::check_warrant(&order.warrant, grant.pin, host.pin(), peer, job)?;
-    host.may_order(grant.pin, role, &spec)?;
+    host.may_order(grant.pin, kind, role, &spec)?;
     let peer = Peer { name: order.peer_name, pin: peer.to_string(), addresses };
     Ok(Record {
         v: Record::VERSION,

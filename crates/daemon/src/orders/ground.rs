@@ -1,6 +1,7 @@
 //! What a job that was handed in may do at this endpoint, as whoever owns its root says it.
 
-use model::order::Role;
+use model::files::{Question, Record, Tally};
+use model::order::{Kind, Role};
 use model::{Class, JobId, Pin, TransferOptions, TransferSpec};
 use mover::session::Roster;
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ pub trait Ground: Send + Sync {
     fn class(&self, owner: Pin, asked: Option<Class>) -> Class;
 
     /// Whether a client may have this endpoint do its part of a transfer, at this moment.
-    fn may_order(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal>;
+    fn may_order(&self, owner: Pin, kind: Kind, role: Role, spec: &TransferSpec) -> Result<(), Refusal>;
 
     /// Whether the sources are there, in the words that a client of this endpoint is told.
     fn may_open(&self, owner: Pin, role: Role, spec: &TransferSpec) -> Result<(), Refusal>;
@@ -36,6 +37,15 @@ pub trait Ground: Send + Sync {
         is_single: bool,
         options: &TransferOptions,
     ) -> Result<OpenSink, Refusal>;
+
+    /// Answers a question about this endpoint's files, with the rights of a client at that moment.
+    fn answer(
+        &self,
+        owner: Pin,
+        question: &Question,
+        is_stopped: store::Stopped<'_>,
+        each: &mut dyn FnMut(Record) -> bool,
+    ) -> Result<Tally, Refusal>;
 
     /// Where what its jobs send or receive may wait.
     fn waiting_room(&self) -> Option<Arc<Spool>> {

@@ -1,6 +1,6 @@
 //! Jobs that this endpoint carries out in its clients' names: taken, kept, begun, steered, told of and forgotten.
 //!
-//! `record` keeps them, `schedule` says which is next, `run` carries one out, `reach` finds the other endpoint and this one's root, `answer` speaks with clients.
+//! `record` keeps them, `schedule` says which is next, `run` carries one out, `errand` what of it is no copying, `reach` finds the other endpoint and this one's root, `answer` speaks with clients.
 //!
 //! Invariants:
 //! - A job is acknowledged when it is durable, and goes on until it ends, whoever is there: after a restart too.
@@ -14,6 +14,7 @@ mod answer;
 mod ground;
 mod reach;
 mod record;
+mod errand;
 mod run;
 mod schedule;
 
@@ -295,7 +296,7 @@ impl Orders {
             return Ok(());
         }
         spec.options.class = class;
-        host.may_order(key.0, record.role(), &spec)?;
+        host.may_order(key.0, record.kind(), record.role(), &spec)?;
         self.change(&mut self.lock(), key, |job| {
             let status = job.record.status();
             if status.is_end() {

@@ -4,7 +4,7 @@ use super::ground::Ground;
 use super::record::Record;
 use crate::error::Error;
 use crate::warrant;
-use model::order::Role;
+use model::order::{Kind, Role};
 use model::synthetic::{self, Generated};
 use model::{Class, Exit, JobId, Location, Pin, TransferOptions, TransferSpec, mutant};
 use mover::Memory;
@@ -92,6 +92,13 @@ pub struct Partner {
     job: JobId,
     roster: Arc<Roster>,
     who: Who,
+}
+
+impl Partner {
+    /// What its client calls this endpoint.
+    pub fn own(&self) -> &str {
+        &self.own
+    }
 }
 
 impl Peers for Partner {
@@ -190,17 +197,31 @@ pub fn check_warrant(credential: &[u8], owner: Pin, own: Pin, peer: Pin, job: Jo
 }
 
 /// What the job may be at all, before it is taken.
-pub fn check(spec: &TransferSpec) -> Result<(), Refusal> {
-    let malformed = |text: &str| Refusal::new(CloseCode::Malformed, text);
-    let are_remote = spec.sources.iter().chain([&spec.destination]).all(Location::is_remote);
-    if !are_remote {
-        return Err(malformed("an order whose source and destination are not both at endpoints"));
+pub fn check(kind: Kind, role: Role, spec: &TransferSpec) -> Result<(), Refusal> {
+    let malformed = |text: &str| Err(Refusal::new(CloseCode::Malformed, text));
+    let refused = |text: &str| Err(Refusal::new(CloseCode::Forbidden, text));
+    let ends = || spec.sources.iter().chain([&spec.destination]);
+    let is_copy = matches!(kind, Kind::Copy | Kind::Sync);
+    if !ends().all(Location::is_remote) {
+        return malformed("an order whose source and destination are not both at endpoints");
     }
-    if spec.options.is_dry_run || spec.options.tells_changes || spec.options.follow.is_some() {
-        return Err(Refusal::new(
-            CloseCode::Forbidden,
-            "dry runs, lists of changes and following need a client that stays connected",
-        ));
+    if kind == Kind::Check && spec.sources.len() > 1 {
+        return malformed("an order that compares more than two trees");
+    }
+    if !is_copy && ends().any(|end| synthetic::is_synthetic(end.path())) {
+        return refused("there is no storage behind this path");
+    }
+    if spec.options.tells_changes {
+        return refused("lists of changes need a client that stays connected");
+    }
+    if !is_copy && (spec.options.is_dry_run || spec.options.follow.is_some()) {
+        return refused("only copies can be rehearsed, or follow their source");
+    }
+    // Files are followed where they are written.
+    if spec.options.follow.is_some() && role == Role::Fetches {
+        return refused(
+            "files are followed where they are written: the endpoint of the source must reach the other one",
+        );
     }
     Ok(())
 }

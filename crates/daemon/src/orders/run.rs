@@ -2,20 +2,22 @@
 //!
 //! Not here: which job is next (`super`), and the transfer itself (`transfer`).
 
+use super::errand::{self, Errand};
 use super::record::{Ended, Failed, Record};
 use super::{Ground, Key, Live, Orders, cancelled, reach};
 use crate::error::Error;
 use crate::transfer_log::plain_text;
 use crate::warrant::now;
 use model::name::Escaped;
-use model::order::{Reason, Status, Steer};
+use model::order::{Kind, Reason, Status, Steer};
+use model::pace::Timetable;
 use model::{Exit, Pin, TransferSpec, mutant};
 use mover::limits::DOUBTS_MAX;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
-use transfer::{Means, Steering, Transfer};
+use transfer::{Means, Sample, Steering, Transfer};
 use wire::limits::ORDER_FAILURES_MAX;
 use wire::{CloseCode, Refusal, bounded};
 
@@ -53,20 +55,90 @@ pub fn run(orders: &Arc<Orders>, key: Key, record: Record) {
 fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Record) -> Result<Outcome, Error> {
     let broken = |why: String| Error::new(Exit::Fatal, format!("the job cannot be read: {why}"));
     let spec: TransferSpec = serde_json::from_str(&record.transfer).map_err(|e| broken(e.to_string()))?;
-    let rights = || host.may_order(key.0, record.role(), &spec);
+    let rights = || host.may_order(key.0, record.kind(), record.role(), &spec);
     rights().map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
     host.may_open(key.0, record.role(), &spec).map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
     let plan = reach::plan((orders.identity.clone(), &orders.memory), host, record, &spec)?;
-    let buffer = host.waiting_room().map(|spool| (spool, plan.spec.options.buffer));
-    let means = Means { stores: plan.stores, buffer, ..Means::new(plan.peers) };
-    let transfer = Transfer::start(plan.spec, means)?;
+    let partner = plan.peers.clone();
+    let mut copied = None;
+    if record.kind() != Kind::Check {
+        let buffer = host.waiting_room().map(|spool| (spool, plan.spec.options.buffer));
+        let means = Means { stores: plan.stores, buffer, ..Means::new(plan.peers) };
+        let transfer = Transfer::start(plan.spec, means)?;
+        look_on(orders, key, &transfer, &rights).map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
+        let ended = transfer.wait();
+        match ended.error.as_ref().map(|e| e.kind) {
+            Some(transfer::Kind::Stopped) => return Ok(Outcome::Stopped),
+            _ if record.kind() == Kind::Move && errand::may_remove(&ended) => copied = Some(ended),
+            _ => return Ok(Outcome::Ended(Box::new(ended))),
+        }
+    }
+    let started = Errand::start(host.clone(), partner, record, spec.clone(), copied)?;
+    look_on(orders, key, &started, &rights).map_err(|refusal| Error::from_refusal(&record.own_name, &refusal))?;
+    let ended = started.wait();
+    match ended.error.as_ref().is_some_and(|e| e.kind == transfer::Kind::Stopped) {
+        true => Ok(Outcome::Stopped),
+        false => Ok(Outcome::Ended(Box::new(ended))),
+    }
+}
+
+/// What runs for a job.
+trait Running {
+    fn wait_timeout(&self, timeout: Duration) -> bool;
+    fn sample(&self) -> Option<Sample>;
+    fn cancel(&self);
+    fn set_pace(&self, pace: Option<Arc<Timetable>>);
+}
+
+impl Running for Transfer {
+    fn wait_timeout(&self, timeout: Duration) -> bool {
+        Transfer::wait_timeout(self, timeout)
+    }
+
+    fn sample(&self) -> Option<Sample> {
+        self.observe().sample
+    }
+
+    fn cancel(&self) {
+        Transfer::cancel(self);
+    }
+
+    fn set_pace(&self, pace: Option<Arc<Timetable>>) {
+        self.steer(Steering::Pace(pace));
+    }
+}
+
+impl Running for Errand {
+    fn wait_timeout(&self, timeout: Duration) -> bool {
+        Errand::wait_timeout(self, timeout)
+    }
+
+    fn sample(&self) -> Option<Sample> {
+        Errand::sample(self)
+    }
+
+    fn cancel(&self) {
+        Errand::cancel(self);
+    }
+
+    /// Both sides read their own files: nothing of it is content on the network.
+    fn set_pace(&self, _pace: Option<Arc<Timetable>>) {}
+}
+
+/// Looks at what runs until it ends, and has it stop where its job is steered or its owner's rights end: then it says why.
+fn look_on(
+    orders: &Arc<Orders>,
+    key: Key,
+    running: &dyn Running,
+    rights: &dyn Fn() -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
     let (mut looked, mut lost_rights, mut doubts) = (Instant::now(), None, Doubts(0));
-    while !transfer.wait_timeout(LOOK) {
+    while !running.wait_timeout(LOOK) {
         if looked.elapsed() >= RIGHTS_EVERY {
             looked = Instant::now();
             lost_rights = doubts.note(rights()).or(lost_rights);
         }
-        let sample = transfer.observe().sample;
+        let sample = running.sample();
         let mut state = orders.lock();
         let is_stopping = state.is_stopping;
         let Some(job) = state.jobs.get_mut(&key) else { break };
@@ -75,25 +147,20 @@ fn attempt(orders: &Arc<Orders>, host: &Arc<dyn Ground>, key: Key, record: &Reco
         }
         let pace = job.live.pace.take();
         if is_stopping || lost_rights.is_some() || job.live.wanted.is_some() || job.live.is_outdated {
-            transfer.cancel();
+            running.cancel();
         }
         drop(state);
         if let Some(pace) = pace {
-            transfer.steer(Steering::Pace(pace));
+            running.set_pace(pace);
         }
     }
-    let sample = transfer.observe().sample;
-    let ended = transfer.wait();
+    let sample = running.sample();
     let mut state = orders.lock();
     if let Some(job) = state.jobs.get_mut(&key) {
         job.live.sample = sample.or(job.live.sample.take());
     }
     drop(state);
-    match lost_rights {
-        Some(refusal) => Err(Error::from_refusal(&record.own_name, &refusal)),
-        None if ended.error.as_ref().is_some_and(|e| e.kind == transfer::Kind::Stopped) => Ok(Outcome::Stopped),
-        None => Ok(Outcome::Ended(Box::new(ended))),
-    }
+    lost_rights.map_or(Ok(()), Err)
 }
 
 /// How often in a row nobody could tell whether a client still has its rights.

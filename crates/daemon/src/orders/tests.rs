@@ -30,7 +30,17 @@ impl Ground for Anything {
         asked.unwrap_or_default()
     }
 
-    fn may_order(&self, _: Pin, _: model::order::Role, _: &TransferSpec) -> Refused<()> {
+    fn answer(
+        &self,
+        _: Pin,
+        _: &model::files::Question,
+        _: store::Stopped<'_>,
+        _: &mut dyn FnMut(model::files::Record) -> bool,
+    ) -> Refused<model::files::Tally> {
+        Err(no_such_job())
+    }
+
+    fn may_order(&self, _: Pin, _: model::order::Kind, _: model::order::Role, _: &TransferSpec) -> Refused<()> {
         Ok(())
     }
 

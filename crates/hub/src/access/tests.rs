@@ -1,4 +1,4 @@
-//! Tokens, rules and roles: who may do what, and for how long.
+//! Tokens, rules and shares, as those who make them and those who use them see them.
 
 use super::*;
 use crate::JobFile;

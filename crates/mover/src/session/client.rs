@@ -237,6 +237,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::HOSTS != 0)
     }
 
+    /// Whether the endpoint moves, compares, rehearses and follows in a client's name; an earlier one would only copy.
+    pub fn knows_errands(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::ERRANDS != 0)
+    }
+
     /// Whether the endpoint shows what has arrived of a growing file.
     pub fn knows_views(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::VIEW != 0)

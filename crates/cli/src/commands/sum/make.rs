@@ -35,7 +35,7 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
                 return !args.json || lines.json(&list::record(&place.shown(&record.path), &record));
             }
             let Found::Object { status, sum: Some(sum) } = &record.found else { return true };
-            if status.kind != FileKind::File || !chosen.takes(prefix, &record.path, status) {
+            if status.kind != FileKind::File || !chosen.takes_record(prefix, &record) {
                 return true;
             }
             let path = join(prefix, &record.path);

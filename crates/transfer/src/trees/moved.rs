@@ -1,0 +1,227 @@
+//! Removes from one tree what another one has, after a copy: what makes a copy a move.
+//!
+//! Invariant: an object leaves its source only after the destination, asked again, has the same content under its name, in a file
+//! that is not the source itself, and only if it still is the version that was compared.
+
+use super::{Chosen, Tree, sum_of};
+use crate::error::Result;
+use model::files::{ALL_LEVELS, Doomed, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm, Tally};
+use model::{DigestAlgorithm, FailureKind};
+
+/// Paths in one question, well below what the protocol allows.
+pub const PATHS_AT_ONCE: usize = 256;
+/// Why an object stays whose destination is itself.
+const REACHED_ITSELF: &str = "the destination is the same object, reached by another path";
+const NOT_THE_SAME: &str = "the destination does not have the same content";
+
+/// What was not removed.
+pub struct Stayed<'a> {
+    /// Below the source.
+    pub path: &'a [u8],
+    pub kind: FailureKind,
+    pub why: &'a str,
+    /// It could not be read.
+    pub is_unread: bool,
+}
+
+/// A source whose copy lies at a destination.
+pub struct Delivery<'a> {
+    pub source: Tree<'a>,
+    pub to: Tree<'a>,
+    pub digest: DigestAlgorithm,
+    pub chosen: Chosen<'a>,
+    /// Called for what stays.
+    pub tell: &'a mut dyn FnMut(Stayed<'_>),
+    /// What was removed.
+    pub moved: Tally,
+}
+
+impl Delivery<'_> {
+    /// Goes through the source with its digests and removes what the destination has too; directories last, innermost first.
+    pub fn remove(&mut self) -> Result<()> {
+        let algorithm = sum_of(self.digest);
+        let question =
+            Question::List { paths: vec![self.source.path.to_vec()], levels: ALL_LEVELS, digest: Some(algorithm) };
+        let (mut batch, mut directories): (Vec<Seen>, Vec<Seen>) = Default::default();
+        let mut outcome = Ok(());
+        let at = self.source.at;
+        at.ask(&question, &mut |record| {
+            if let Found::Failed { kind, text } = &record.found {
+                (self.tell)(Stayed { path: &record.path, kind: *kind, why: text, is_unread: true });
+                return true;
+            }
+            if !self.chosen.takes(&record) {
+                return true;
+            }
+            let Found::Object { status, sum } = record.found else { return true };
+            let seen = Seen { path: record.path, status, sum };
+            if seen.status.is_directory() {
+                directories.push(seen);
+                return true;
+            }
+            batch.push(seen);
+            if batch.len() == PATHS_AT_ONCE {
+                outcome = self.settle(algorithm, std::mem::take(&mut batch));
+            }
+            outcome.is_ok()
+        })?;
+        outcome?;
+        self.settle(algorithm, batch)?;
+        self.remove_directories(directories)
+    }
+
+    fn remove_directories(&mut self, mut directories: Vec<Seen>) -> Result<()> {
+        while !directories.is_empty() {
+            let rest = directories.len().saturating_sub(PATHS_AT_ONCE);
+            let batch: Vec<Seen> = directories.drain(rest..).rev().collect();
+            let is_there = self.delivered(None, &batch)?;
+            let mut objects = Vec::new();
+            for (seen, delivered) in batch.into_iter().zip(is_there) {
+                match delivered {
+                    Delivered::Same => objects.push(Doomed { path: self.source.below(&seen.path), version: None }),
+                    Delivered::Itself => self.keep(&seen.path, REACHED_ITSELF),
+                    // Why it is not there was told by the copy.
+                    Delivered::Not => {}
+                }
+            }
+            if objects.is_empty() {
+                continue;
+            }
+            let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
+            // One that is not empty holds what was told already.
+            self.moved.directories += self.source.at.ask(&question, &mut |_| true)?.directories;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, path: &[u8], why: &str) {
+        (self.tell)(Stayed { path, kind: FailureKind::Other, why, is_unread: false });
+    }
+
+    /// What the destination has of each object of a batch.
+    fn delivered(&self, digest: Option<SumAlgorithm>, batch: &[Seen]) -> Result<Vec<Delivered>> {
+        let paths = batch.iter().map(|seen| self.to.below(&seen.path)).collect();
+        let question = Question::List { paths, levels: 0, digest };
+        let mut delivered = vec![Delivered::Not; batch.len()];
+        self.to.at.ask(&question, &mut |record| {
+            let which = record.asked as usize;
+            if let (Some(slot), Some(seen)) = (delivered.get_mut(which), batch.get(which)) {
+                *slot = seen.delivered(&record.found);
+            }
+            true
+        })?;
+        Ok(delivered)
+    }
+
+    /// Removes those of a batch that the destination has.
+    fn settle(&mut self, algorithm: SumAlgorithm, batch: Vec<Seen>) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let is_there = self.delivered(Some(algorithm), &batch)?;
+        let (mut doomed, mut paths, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        for (seen, delivered) in batch.into_iter().zip(is_there) {
+            match delivered {
+                Delivered::Same => {
+                    bytes.push(if seen.status.kind == FileKind::File { seen.status.size_bytes } else { 0 });
+                    let version = Some(seen.status.version());
+                    doomed.push(Doomed { path: self.source.below(&seen.path), version });
+                    paths.push(seen.path);
+                }
+                Delivered::Itself => self.keep(&seen.path, REACHED_ITSELF),
+                Delivered::Not => self.keep(&seen.path, NOT_THE_SAME),
+            }
+        }
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        let question = Question::Remove { objects: doomed, is_recursive: false, may_be_directory: false };
+        let at = self.source.at;
+        let removed = at.ask(&question, &mut |record: Record| {
+            let which = record.asked as usize;
+            if let (Found::Failed { kind, text }, Some(path)) = (&record.found, paths.get(which)) {
+                bytes[which] = 0;
+                (self.tell)(Stayed { path, kind: *kind, why: text, is_unread: false });
+            }
+            true
+        })?;
+        self.moved.files += removed.files;
+        self.moved.bytes += bytes.iter().sum::<u64>();
+        Ok(())
+    }
+}
+
+/// An object of the source, with what was read of it.
+struct Seen {
+    path: Vec<u8>,
+    status: FileStatus,
+    sum: Option<Sum>,
+}
+
+/// What the destination has of an object.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Delivered {
+    Not,
+    Same,
+    /// The object itself: a mount, a shared file system or a link leads back to the source.
+    Itself,
+}
+
+impl Seen {
+    fn delivered(&self, found: &Found) -> Delivered {
+        let Found::Object { status, sum } = found else { return Delivered::Not };
+        let is_same = match (&self.status.kind, &status.kind) {
+            (FileKind::File, FileKind::File) => {
+                self.sum.is_some() && self.sum == *sum && self.status.size_bytes == status.size_bytes
+            }
+            (FileKind::Symlink(here), FileKind::Symlink(there)) => here == there,
+            (FileKind::Directory, FileKind::Directory) => true,
+            _ => false,
+        };
+        match is_same {
+            true if self.is_itself(status) => Delivered::Itself,
+            true => Delivered::Same,
+            false => Delivered::Not,
+        }
+    }
+
+    /// Two hosts give one file system different devices, but an inode and the time of its last change are the same on both, and no
+    /// copy has both from its original.
+    fn is_itself(&self, there: &FileStatus) -> bool {
+        let identity = |status: &FileStatus| (status.inode, status.changed);
+        let is_known = self.status.inode != 0 && !model::mutant::is_on("move-onto-itself");
+        is_known && identity(&self.status) == identity(there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Timestamp;
+
+    #[test]
+    fn an_object_is_not_its_own_copy_whatever_its_host_calls_the_device() {
+        let at = |seconds| Timestamp { seconds, nanoseconds: 7 };
+        let here = FileStatus {
+            kind: FileKind::File,
+            mode: 0o644,
+            size_bytes: 3,
+            allocated_bytes: 4096,
+            owner: 0,
+            group: 0,
+            links: 1,
+            inode: 12,
+            device: 1,
+            modified: at(1),
+            changed: at(2),
+        };
+        let sum = Some(Sum::from(&model::DigestAlgorithm::Crc64Nvme.of_object(b"abc")));
+        let seen = Seen { path: Vec::new(), status: here.clone(), sum: sum.clone() };
+        let delivered = |status, sum: &Option<Sum>| seen.delivered(&Found::Object { status, sum: sum.clone() });
+        assert_eq!(delivered(FileStatus { device: 2, ..here.clone() }, &sum), Delivered::Itself);
+        assert_eq!(delivered(FileStatus { inode: 13, ..here.clone() }, &sum), Delivered::Same);
+        assert_eq!(delivered(FileStatus { changed: at(3), ..here.clone() }, &sum), Delivered::Same);
+        assert_eq!(delivered(here.clone(), &None), Delivered::Not);
+        assert_eq!(delivered(FileStatus { size_bytes: 4, ..here }, &sum), Delivered::Not);
+    }
+}
