@@ -185,4 +185,8 @@ impl store::open::Opener for NotBuilt {
     ) -> Result<Box<dyn store::Shelf>, store::OpenError> {
         self.refused()
     }
+
+    fn diagnose(&self, _: &model::Location) -> Result<Vec<store::Seen>, store::OpenError> {
+        self.refused()
+    }
 }

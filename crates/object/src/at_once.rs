@@ -20,6 +20,9 @@ const GAIN: f64 = 1.1;
 const REST: Duration = Duration::from_secs(10);
 /// Answers of one burst are one reason to do less.
 const BURST: Duration = Duration::from_millis(500);
+/// So many refusals, and one of so many answers, are a store that asks for less; fewer are what goes wrong now and then.
+const REFUSALS_MIN: usize = 3;
+const REFUSALS_EVERY: usize = 20;
 /// So many bytes of a body count as another request.
 const WEIGHT_BYTES: usize = 256 << 10;
 
@@ -43,6 +46,8 @@ struct State {
     rate: f64,
     rests_until: Option<Instant>,
     throttled: u64,
+    /// Refusals and answers since then.
+    burst: (Instant, usize, usize),
     cut: Option<Instant>,
 }
 
@@ -67,6 +72,7 @@ impl AtOnce {
             rate: 0.0,
             rests_until: None,
             throttled: 0,
+            burst: (Instant::now(), 0, 0),
             cut: None,
         };
         AtOnce { state: Mutex::new(state), changed: Condvar::new() }
@@ -122,8 +128,16 @@ impl AtOnce {
 
 impl State {
     fn throttled(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.burst.0) >= BURST {
+            self.burst = (now, 0, 0);
+        }
+        self.burst.1 += 1;
+        let (_, refusals, answers) = self.burst;
+        if refusals < REFUSALS_MIN || refusals * REFUSALS_EVERY < answers {
+            return;
+        }
         self.throttled += 1;
-        if self.cut.is_some_and(|cut| now - cut < BURST) {
+        if self.cut.is_some_and(|cut| now.saturating_duration_since(cut) < BURST) {
             return;
         }
         (self.limit, self.before) = ((self.limit * 2 / 3).max(MIN), None);
@@ -137,6 +151,7 @@ impl State {
 
     fn answered(&mut self, weight: usize, now: Instant) {
         self.answers += 1;
+        self.burst.2 += 1;
         self.weight += weight;
         let took = now - self.since;
         if took < WINDOW || self.answers < ROUNDS * self.limit {
@@ -169,11 +184,14 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.of.state();
         state.under_way -= 1;
+        let before = state.limit;
         state.answered(self.weight, Instant::now());
-        let is_awaited = state.waiting > 0;
+        let (is_awaited, is_wider) = (state.waiting > 0, state.limit > before);
         drop(state);
-        if is_awaited {
-            self.of.changed.notify_all();
+        match is_awaited {
+            true if is_wider => self.of.changed.notify_all(),
+            true => self.of.changed.notify_one(),
+            false => {}
         }
     }
 }

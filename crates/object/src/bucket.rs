@@ -3,7 +3,7 @@
 //! Invariants: a request is sent at most `ATTEMPTS_MAX` times, and all requests of a bucket share one budget of retries, so that a
 //! store in trouble is not asked ever more often. Each cure (other keys, another clock, another region) is tried once a request.
 
-use crate::at_once::AtOnce;
+use crate::at_once::{self, AtOnce};
 use crate::config::StoreConfig;
 use crate::credentials::{Credentials, Keys};
 use crate::failure::{Failure, Result, Why};
@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime};
 use web::{Client, Request, Response, Stop, Trust};
 
 const ATTEMPTS_MAX: u32 = 8;
+/// One answer in a hundred that goes wrong says nothing of the store: the first wait is short.
+const WAIT_FIRST: Duration = Duration::from_millis(20);
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// What retries may cost in all, beyond what successes earn.
@@ -30,6 +32,9 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 const COPY_BYTES_MAX: u64 = 5 << 30;
 /// Parts on their way, in bytes: what a transfer keeps in memory beside its own.
 const IN_FLIGHT_BYTES: u64 = 128 << 20;
+
+/// A row of requests that is worth a thread for each that may be under way.
+const LONG_ROW: usize = 512;
 
 pub struct Bucket {
     pub name: String,
@@ -133,6 +138,17 @@ impl Bucket {
     /// Does the same to many by requests, as many at once as the store is good for.
     pub fn in_parallel<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
         web::in_parallel(self.at_once.limit(), items, work)
+    }
+
+    /// The same, and tells of each as soon as it is done. Of a long row more may be under way in the end than at first.
+    pub fn each_in_parallel<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        work: impl Fn(&T) -> R + Sync,
+        told: &mut dyn FnMut(usize, R) -> bool,
+    ) {
+        let width = if items.len() > LONG_ROW { at_once::MAX } else { self.at_once.limit() };
+        web::each_in_parallel(width, items, work, told);
     }
 
     /// Sends a request until it is answered, and reads the answer; `takes` says whether a success is one.
@@ -290,9 +306,9 @@ pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// Full jitter: anything up to a bound that doubles.
+/// Full jitter: anything up to a bound that doubles after the first.
 fn jitter(attempt: u32) -> Duration {
-    let bound = (WAIT_MIN * 2u32.saturating_pow(attempt)).min(WAIT_MAX);
+    let bound = if attempt == 1 { WAIT_FIRST } else { (WAIT_MIN * 2u32.saturating_pow(attempt)).min(WAIT_MAX) };
     bound.mul_f64(f64::from(u32::from_le_bytes(random())) / f64::from(u32::MAX))
 }
 

@@ -11,6 +11,7 @@ use crate::publish::PROBE_PREFIX;
 use data_encoding::HEXLOWER;
 use model::Timestamp;
 use std::time::{Duration, Instant};
+use store::Seen;
 
 /// Signatures count for 15 minutes; a clock that is off by more than this is worth a word.
 const CLOCK_SECONDS_MAX: i64 = 60;
@@ -21,32 +22,6 @@ const OLD_SECONDS: i64 = 7 * 24 * 3600;
 /// Of open uploads, so that a bucket with very many is not listed to its end.
 const UPLOADS_MAX: usize = 10_000;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Weight {
-    Good,
-    Note,
-    Needed,
-}
-
-/// One thing that was found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
-    pub weight: Weight,
-    pub subject: &'static str,
-    pub found: String,
-    /// Empty where nothing is lost.
-    pub cost: &'static str,
-    pub advice: Option<String>,
-}
-
-fn good(subject: &'static str, found: impl Into<String>) -> Seen {
-    Seen { weight: Weight::Good, subject, found: found.into(), cost: "", advice: None }
-}
-
-fn note(subject: &'static str, found: impl Into<String>, cost: &'static str, advice: &str) -> Seen {
-    Seen { weight: Weight::Note, cost, advice: Some(advice.to_owned()), ..good(subject, found) }
-}
-
 /// Something that transfers need, and that was refused; `action` is what a policy calls it.
 fn needed(subject: &'static str, failure: &Failure, action: &str, cost: &'static str) -> Seen {
     let advice = match failure.why {
@@ -54,14 +29,15 @@ fn needed(subject: &'static str, failure: &Failure, action: &str, cost: &'static
         Why::Unsupported => "the store does not know this request: ask whoever runs it".to_owned(),
         _ => "try again, and ask whoever runs the store if it stays so".to_owned(),
     };
-    Seen { weight: Weight::Needed, cost, advice: Some(advice), ..good(subject, failure.text.clone()) }
+    Seen::needed(subject, failure.text.clone(), cost, advice)
 }
 
 impl Bucket {
     /// Looks at everything below a prefix that a transfer would use.
     pub fn diagnose(&self, prefix: &str) -> Vec<Seen> {
         let key = format!("{prefix}{PROBE_PREFIX}{}", HEXLOWER.encode(&random::<8>()));
-        let mut seen = vec![self.seen_keys(), good("store", format!("{}, region {}", self.address(), self.region()))];
+        let mut seen =
+            vec![self.seen_keys(), Seen::good("store", format!("{}, region {}", self.address(), self.region()))];
         seen.extend(self.seen_list(prefix));
         seen.extend(self.seen_way(&key));
         seen.extend(self.seen_object(&key));
@@ -72,8 +48,8 @@ impl Bucket {
 
     fn seen_keys(&self) -> Seen {
         match self.keys_from() {
-            Ok(Some(origin)) => good("keys", format!("from {origin}")),
-            Ok(None) => good("keys", "none: requests are not signed"),
+            Ok(Some(origin)) => Seen::good("keys", format!("from {origin}")),
+            Ok(None) => Seen::good("keys", "none: requests are not signed"),
             Err(text) => needed("keys", &Failure::new(Why::Keys, text), "", "nothing can be asked"),
         }
     }
@@ -94,16 +70,16 @@ impl Bucket {
         };
         let ahead = answer.header("date").and_then(header_moment).map(|date| date - now());
         let clock = match ahead {
-            None => note("clock", "the store tells no time", "", "nothing can be done about it from here"),
-            Some(ahead) if ahead.abs() > CLOCK_SECONDS_MAX => note(
+            None => Seen::note("clock", "the store tells no time", "", "nothing can be done about it from here"),
+            Some(ahead) if ahead.abs() > CLOCK_SECONDS_MAX => Seen::note(
                 "clock",
                 format!("the store's is {} s {}", ahead.abs(), if ahead > 0 { "ahead" } else { "behind" }),
                 "each run begins with a request that is refused; times of objects are the store's",
                 "set this host's clock: timedatectl set-ntp true",
             ),
-            Some(_) => good("clock", "agrees with the store's"),
+            Some(_) => Seen::good("clock", "agrees with the store's"),
         };
-        vec![clock, good("list", "allowed")]
+        vec![clock, Seen::good("list", "allowed")]
     }
 
     /// How long the store takes for the least that it can be asked.
@@ -117,13 +93,13 @@ impl Bucket {
         let median = times[LOOKS / 2];
         let found = format!("{:.1} ms from question to answer", median.as_secs_f64() * 1e3);
         Some(match median > FAR {
-            true => note(
+            true => Seen::note(
                 "way",
                 found,
                 "each small object takes so long, 32 of them at once",
                 "run `thalweg serve` beside the bucket with [roots] (docs/object-stores.md)",
             ),
-            false => good("way", found),
+            false => Seen::good("way", found),
         })
     }
 
@@ -132,12 +108,14 @@ impl Bucket {
         if let Err(failure) = self.put(key, body, &[], &Condition::Any) {
             return vec![needed("put", &failure, "s3:PutObject on its objects", "nothing can be written")];
         }
-        let mut seen = vec![good("put", "allowed")];
+        let mut seen = vec![Seen::good("put", "allowed")];
         seen.extend(self.seen_content(key, body));
         seen.push(self.seen_damage(key));
         seen.push(match self.probe(key) {
-            Ok(kept) if kept.absent && kept.version => good("conditions", "If-None-Match and If-Match are kept to"),
-            Ok(_) => note(
+            Ok(kept) if kept.absent && kept.version => {
+                Seen::good("conditions", "If-None-Match and If-Match are kept to")
+            }
+            Ok(_) => Seen::note(
                 "conditions",
                 "the store does not keep to conditions",
                 "an object that a rival writes in the same moment may be replaced",
@@ -146,7 +124,7 @@ impl Bucket {
             Err(failure) => needed("conditions", &failure, "s3:PutObject on its objects", "nothing can be written"),
         });
         seen.push(match self.delete(key) {
-            Ok(()) => good("delete", "allowed"),
+            Ok(()) => Seen::good("delete", "allowed"),
             Err(failure) => {
                 let seen =
                     needed("delete", &failure, "s3:DeleteObject on its objects", "nothing can be removed or moved");
@@ -167,15 +145,15 @@ impl Bucket {
             }
         };
         let checksum = match there.crc == Some(crc_of(body)) {
-            true => good("checksum", "CRC64-NVME of objects is kept"),
-            false => note(
+            true => Seen::good("checksum", "CRC64-NVME of objects is kept"),
+            false => Seen::note(
                 "checksum",
                 "CRC64-NVME of objects is not kept",
                 "what is read is not compared with a sum of the store's",
                 "a newer release of the store may keep it",
             ),
         };
-        vec![good("get", "allowed"), checksum]
+        vec![Seen::good("get", "allowed"), checksum]
     }
 
     /// Whether a body that is not what its checksum says is refused.
@@ -183,13 +161,13 @@ impl Bucket {
         let headers = vec![(CRC.to_owned(), "AAAAAAAAAAA=".to_owned())];
         let call = Call { method: "PUT", key: Some(key), headers, body: b"damaged", ..Call::default() };
         match self.call_once(&call) {
-            Ok(_) => note(
+            Ok(_) => Seen::note(
                 "damage",
                 "content with a wrong checksum is taken",
                 "damage on the way to the store is not noticed when it is written",
                 "compare afterwards: thalweg check",
             ),
-            Err(_) => good("damage", "content with a wrong checksum is refused"),
+            Err(_) => Seen::good("damage", "content with a wrong checksum is refused"),
         }
     }
 
@@ -200,9 +178,9 @@ impl Bucket {
             let part = self.put_part(key, id, 1, b"part")?;
             Ok(match self.parts(key, id) {
                 Ok(there) if there.get(&1).is_some_and(|there| there.crc == part.crc) => {
-                    good("resume", "the store lists parts with their checksums")
+                    Seen::good("resume", "the store lists parts with their checksums")
                 }
-                told => note(
+                told => Seen::note(
                     "resume",
                     told.err().map_or("the store lists parts without their checksums".to_owned(), |e| e.text),
                     "an interrupted upload starts again",
@@ -215,7 +193,7 @@ impl Bucket {
             Err(failure) => return vec![needed("multipart", &failure, ACTION, COST)],
         };
         let mut seen = match tried(&id) {
-            Ok(resume) => vec![good("multipart", "allowed"), resume],
+            Ok(resume) => vec![Seen::good("multipart", "allowed"), resume],
             Err(failure) => vec![needed("multipart", &failure, ACTION, COST)],
         };
         if let Err(failure) = self.abort(key, &id) {
@@ -234,13 +212,13 @@ impl Bucket {
             count < UPLOADS_MAX
         });
         match listed {
-            Err(failure) => Some(note(
+            Err(failure) => Some(Seen::note(
                 "uploads",
                 failure.text,
                 "open uploads cannot be found",
                 "allow these keys s3:ListBucketMultipartUploads on the bucket",
             )),
-            Ok(()) if old > 0 => Some(note(
+            Ok(()) if old > 0 => Some(Seen::note(
                 "uploads",
                 format!(
                     "{old} older than a week, the oldest of {}",
@@ -249,7 +227,7 @@ impl Bucket {
                 "the store charges for them",
                 "thalweg uploads ls, then thalweg uploads abort; or a lifecycle rule of the bucket",
             )),
-            Ok(()) => Some(good("uploads", format!("{count} open, none older than a week"))),
+            Ok(()) => Some(Seen::good("uploads", format!("{count} open, none older than a week"))),
         }
     }
 }

@@ -44,6 +44,5 @@ mod open;
 pub use bucket::Bucket;
 pub use calls::Upload;
 pub use config::{Addressing, StoreConfig};
-pub use diagnosis::{Seen, Weight};
 pub use open::{Buckets, Place};
 pub use web::Stop;

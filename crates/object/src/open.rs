@@ -184,6 +184,12 @@ fn missing(location: &Location) -> OpenError {
 }
 
 impl store::open::Opener for Buckets {
+    fn diagnose(&self, location: &Location) -> Result<Vec<store::Seen>, OpenError> {
+        let place = self.place(location)?;
+        let below = if place.key.is_empty() { String::new() } else { format!("{}/", place.key) };
+        Ok(place.bucket.diagnose(&below))
+    }
+
     fn source(&self, locations: &[Location], options: &TransferOptions) -> Result<OpenSource, OpenError> {
         let mut bases = Vec::new();
         let mut bucket: Option<Arc<Bucket>> = None;

@@ -162,6 +162,7 @@ impl ObjectFile {
                         return Ok(handed);
                     }
                 }
+                self.bucket.permits.keep(fetched);
                 handed
             }
             None => {
@@ -230,7 +231,8 @@ impl ObjectFile {
         let (bucket, key, etag) = (self.bucket.clone(), self.key.clone(), self.object.etag.clone());
         let ahead = self.ahead.clone();
         let fetch = move || {
-            let mut bytes = Vec::with_capacity((end - start) as usize);
+            let mut bytes = bucket.permits.buffer();
+            bytes.reserve_exact((end - start) as usize);
             let mut block = vec![0; 128 << 10];
             let read = bucket.stream((&key, &etag), (start, end), &mut block, &mut |block| {
                 bytes.extend_from_slice(block);

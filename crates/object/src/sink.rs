@@ -281,18 +281,7 @@ impl Sink for ObjectSink {
     }
 
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
-        // So many at once that one who stops is heard.
-        const AT_ONCE: usize = 256;
-        for (number, some) in group.chunks(AT_ONCE).enumerate() {
-            let results = self.job.bucket.in_parallel(some, |one| self.job.publish_held(one.entry, one.staged));
-            let mut goes_on = true;
-            for (at, result) in results.into_iter().enumerate() {
-                goes_on &= published(number * AT_ONCE + at, result);
-            }
-            if !goes_on {
-                return;
-            }
-        }
+        self.job.bucket.each_in_parallel(group, |one| self.job.publish_held(one.entry, one.staged), published);
     }
 
     fn discard(&self, staged: Staged) {

@@ -110,15 +110,22 @@ impl ObjectUpload {
         {
             log.replaced(number as u32 + 1);
         }
-        let filling = state.filling.entry(number).or_default();
+        let filling = state
+            .filling
+            .entry(number)
+            .or_insert_with(|| Filling { bytes: self.job.bucket.permits.buffer(), written: ExtentSet::default() });
         let end = offset as usize + bytes.len();
         if filling.bytes.len() < end {
             // What is large gets its room at once.
             let room = if self.size_bytes.is_some() { length as usize } else { end };
             filling.bytes.reserve_exact(room.saturating_sub(filling.bytes.len()));
-            filling.bytes.resize(end, 0);
         }
-        filling.bytes[offset as usize..end].copy_from_slice(bytes);
+        if filling.bytes.len() == offset as usize {
+            filling.bytes.extend_from_slice(bytes);
+        } else {
+            filling.bytes.resize(end.max(filling.bytes.len()), 0);
+            filling.bytes[offset as usize..end].copy_from_slice(bytes);
+        }
         filling.written.insert(Extent::new(offset, end as u64));
         let is_full = filling.written.covers(length);
         let is_single = self.size_bytes.is_some_and(|size| size <= self.part_bytes);
@@ -162,7 +169,8 @@ impl ObjectUpload {
         let (bucket, key, shared) = (self.job.bucket.clone(), self.key.clone(), self.shared.clone());
         let run = move || {
             let sent = bucket.put_part(&key, &id, number as u32 + 1, &bytes);
-            drop((bytes, permit));
+            bucket.permits.keep(bytes);
+            drop(permit);
             shared.settle(number, sent);
         };
         if let Err(e) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {

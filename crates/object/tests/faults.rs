@@ -393,7 +393,7 @@ fn keys_that_are_no_path_fail_alone() {
 
 #[test]
 fn a_diagnosis_names_what_is_missing_and_leaves_nothing_behind() {
-    use object::Weight::{Good, Needed, Note};
+    use store::Weight::{Good, Needed, Note};
     let seen = |bed: &Bed| {
         let seen = bed.buckets.place(&location(&format!("{BUCKET}/"))).ok().unwrap().bucket.diagnose("p/");
         let state = bed.fake.state.lock().unwrap();

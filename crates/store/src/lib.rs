@@ -14,6 +14,7 @@ mod engines;
 mod shelf;
 mod held;
 mod directories;
+mod diagnosis;
 pub mod keys;
 pub mod posix;
 pub mod pipe;
@@ -23,6 +24,7 @@ mod rehearsal;
 pub mod open;
 pub mod spool;
 
+pub use diagnosis::{Seen, Weight};
 pub use directories::Directories;
 pub use drop_box::{DropBox, aside};
 pub use engines::{Account, BlockWriter, Engines, PLAIN_ENGINE, read_by_blocks};

@@ -15,7 +15,7 @@ use crate::pipe::{PipeSink, PipeSource};
 use crate::posix::{PosixSink, PosixSource, beneath};
 use crate::rehearsal::Rehearsal;
 use crate::synthetic::{GeneratedSource, NullSink};
-use crate::{Error, How, Shelf, Sink, Source};
+use crate::{Error, How, Seen, Shelf, Sink, Source};
 use model::name::{Escaped, NameError};
 use model::{Location, Name, TransferOptions};
 use std::ffi::OsStr;
@@ -149,6 +149,14 @@ pub trait Opener: Send + Sync {
         let _ = (path, how);
         Err(OpenError::NoStore(base.scheme().to_owned()))
     }
+
+    /// Looks at a place as a transfer would use it; what it writes there it removes.
+    fn diagnose(&self, location: &Location) -> Result<Vec<Seen>, OpenError> {
+        let text = format!("nothing can be found out about {}", shown_scheme(location.scheme()));
+        let advice =
+            "name a bucket, a directory of an SFTP, FTP or GridFTP server, an endpoint, or nothing for this host";
+        Err(OpenError::Refused { why: Refused::Request, text, advice: advice.to_owned() })
+    }
 }
 
 /// The stores that a program has, by their schemes.
@@ -207,6 +215,10 @@ impl Stores {
 
     pub fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> Result<Box<dyn Shelf>, OpenError> {
         self.opener(base)?.shelf_below(base, path, how)
+    }
+
+    pub fn diagnose(&self, location: &Location) -> Result<Vec<Seen>, OpenError> {
+        self.opener(location)?.diagnose(location)
     }
 
     /// Of `s3+NAME` the opener of `s3`, which knows the names.

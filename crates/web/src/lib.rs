@@ -26,4 +26,4 @@ pub use origin::Origin;
 pub use stop::Stop;
 pub use trust::Trust;
 pub use upload::{Begun, Upload};
-pub use width::{WIDTH, in_parallel};
+pub use width::{WIDTH, each_in_parallel, in_parallel};

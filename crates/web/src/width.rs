@@ -2,8 +2,8 @@
 //!
 //! Invariant: each of them is made once, whatever threads are to be had.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
 
 /// Requests of one group that are under way at once.
 pub const WIDTH: usize = 32;
@@ -13,23 +13,48 @@ pub fn in_parallel<T: Sync, R: Send>(width: usize, items: &[T], work: impl Fn(&T
     if items.len() <= 1 {
         return items.iter().map(work).collect();
     }
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let run = || {
-        loop {
+    let mut done: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    each_in_parallel(width, items, work, &mut |at, result| {
+        done[at] = Some(result);
+        true
+    });
+    done.into_iter().map(|one| one.expect("each was done")).collect()
+}
+
+/// The same, and tells what came of each as soon as it is known, in any order. No more is begun once that is answered by false.
+pub fn each_in_parallel<T: Sync, R: Send>(
+    width: usize,
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+    told: &mut dyn FnMut(usize, R) -> bool,
+) {
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let run = |tell: Sender<(usize, R)>| {
+        while !is_over.load(Relaxed) {
             let at = next.fetch_add(1, Relaxed);
             let Some(item) = items.get(at) else { return };
-            *done[at].lock().unwrap() = Some(work(item));
+            let _ = tell.send((at, work(item)));
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..width.min(items.len()) {
-            // Where no thread is to be had, fewer do it.
-            let _ = std::thread::Builder::new().name("store".to_owned()).spawn_scoped(scope, run);
+        let (tell, results) = channel();
+        let run = &run;
+        let begun = (0..width.min(items.len())).filter(|_| {
+            let tell = tell.clone();
+            let builder = std::thread::Builder::new().name("store".to_owned());
+            builder.spawn_scoped(scope, move || run(tell)).is_ok()
+        });
+        // Where no thread is to be had, this one does it.
+        match begun.count() {
+            0 => run(tell),
+            _ => drop(tell),
         }
-        run();
+        for (at, result) in results {
+            if !told(at, result) {
+                is_over.store(true, Relaxed);
+            }
+        }
     });
-    done.into_iter().map(|one| one.into_inner().unwrap().expect("each was done")).collect()
 }
 
 #[cfg(test)]
@@ -46,5 +71,16 @@ mod tests {
         });
         assert_eq!(done, items.iter().map(|item| item * 2).collect::<Vec<_>>());
         assert_eq!(count.load(Relaxed), 1000);
+    }
+
+    #[test]
+    fn whoever_has_enough_is_heard() {
+        let items = [(); 1000];
+        let mut heard = 0;
+        each_in_parallel(4, &items, |()| std::thread::sleep(std::time::Duration::from_micros(100)), &mut |_, ()| {
+            heard += 1;
+            heard < 10
+        });
+        assert!((10..900).contains(&heard), "{heard}");
     }
 }

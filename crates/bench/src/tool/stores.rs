@@ -50,7 +50,8 @@ pub fn at_store(name: &str, variants: &[Variant], rivals: &[String]) -> Result<V
     let others = others.iter().filter(|tool| rivals.is_empty() || rivals.contains(&tool.name)).cloned();
     let mut tools: Vec<Box<dyn Tool>> = Vec::new();
     for (index, mut tool) in ours.chain(others).enumerate() {
-        tool.port = Some(file.port + index as u16);
+        // Some clients know one port only.
+        tool.port.get_or_insert(file.port + index as u16);
         tool.server = Some(file.server.clone());
         tool.setup = file.setup.iter().chain(&tool.setup).cloned().collect();
         tool.steps.extend(file.steps.iter().cloned());

@@ -29,6 +29,11 @@ pub struct SshArgs {
 pub const NAMES: [&str; 6] = ["ssh", "remote-program", "deploy", "tunnel", "ports", "no-ssh"];
 
 impl SshArgs {
+    /// For commands that know no other of them.
+    pub fn of_command(ssh: Option<String>) -> SshArgs {
+        SshArgs { ssh, ..SshArgs::default() }
+    }
+
     /// What they say, kept for `sftp://` too.
     pub fn options(&self) -> SshOptions {
         let options = SshOptions {

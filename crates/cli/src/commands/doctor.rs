@@ -3,6 +3,7 @@
 //! Invariant: nothing is changed unless `--apply` was given, and then every change is told before it is made and has an
 //! undo. What is looked at and judged is `audit`'s.
 
+use crate::args::ssh::SshArgs;
 use crate::exit::{self, Result, error, usage};
 use crate::output::{self, shown};
 use audit::apply::{self, Step};
@@ -17,6 +18,7 @@ use serde::Serialize;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
+use store::{Seen, Weight};
 
 /// How long the endpoint's host may take to answer a probe, beyond three round trips.
 const PROBE_PATIENCE: Duration = Duration::from_millis(400);
@@ -38,11 +40,12 @@ const RTT_MIN: Duration = Duration::from_micros(1);
 \x20   thalweg doctor                                   this host, for a long path at its interface's rate\n\
 \x20   thalweg doctor lab                               also the other side, over the measured round trip\n\
 \x20   thalweg doctor s3+lab://archive/                  a bucket: keys, rights, clock, checksums, conditions\n\
+\x20   thalweg doctor gsiftp://door/data/                a directory of a GridFTP, FTP or SFTP server\n\
 \x20   thalweg doctor --rate 100Gbit --rtt 88ms         for a path that is planned\n\
 \x20   thalweg doctor --profile zettar                  compared with published settings\n\
 \x20   sudo thalweg doctor lab --apply | tee undo.sh    mend what is safe, keep the way back")]
 pub struct Args {
-    /// An endpoint that was added, or a place in a bucket, where an object is written and removed again
+    /// An endpoint that was added, or a place in a bucket or at a server, where a file is written and removed again
     #[arg(value_name = "ENDPOINT")]
     endpoint: Option<String>,
     /// The rate that the path should carry [default: that of the fastest interface]
@@ -57,6 +60,9 @@ pub struct Args {
     /// Also list what is good
     #[arg(long, env = "THALWEG_ALL")]
     all: bool,
+    /// For sftp:// and sshftp://, the ssh program and its arguments, such as 'ssh -p 2222' [default: ssh]
+    #[arg(long, value_name = "COMMAND", env = "THALWEG_SSH")]
+    ssh: Option<String>,
     /// One JSON object for each finding; the last is a summary
     #[arg(long, env = "THALWEG_JSON")]
     json: bool,
@@ -71,6 +77,7 @@ pub struct Args {
 pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
     if let Some(location) = args.endpoint.as_ref().filter(|name| name.contains("://")) {
         let is_apply = args.apply.then(|| usage("nothing at a store is changed from here", "leave out --apply"));
+        let _ = SshArgs::of_command(args.ssh.clone()).options();
         return is_apply.map_or_else(|| store(location, args.json), Err);
     }
     let kernel = Kernel;
@@ -102,15 +109,11 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Looks at a place in a bucket as a transfer would use it.
-#[cfg(feature = "object")]
+/// Looks at a place of a store as a transfer would use it.
 fn store(location: &str, is_json: bool) -> Result<Exit> {
-    use object::Weight;
-    let location =
-        model::Location::parse(location.as_ref()).map_err(|e| usage(e.to_string(), "name a bucket: s3://BUCKET/"))?;
-    let place = crate::stores::buckets().place(&location).map_err(|e| transfer::Error::from_open(&e))?;
-    let below = if place.key.is_empty() { String::new() } else { format!("{}/", place.key) };
-    let finding = |seen: object::Seen| {
+    let location = model::Location::parse(location.as_ref())
+        .map_err(|e| usage(e.to_string(), "name a place: s3://BUCKET/, sftp://HOST/DIR, gsiftp://HOST/DIR"))?;
+    let finding = |seen: Seen| {
         let level = match seen.weight {
             Weight::Good => Level::Good,
             Weight::Note => Level::Note,
@@ -122,7 +125,8 @@ fn store(location: &str, is_json: bool) -> Result<Exit> {
             None => found,
         }
     };
-    let findings: Vec<Finding> = place.bucket.diagnose(&below).into_iter().map(finding).collect();
+    let seen = crate::stores::all().diagnose(&location).map_err(|e| transfer::Error::from_open(&e))?;
+    let findings: Vec<Finding> = seen.into_iter().map(finding).collect();
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let [needed, notes, good] = [Level::Needed, Level::Note, Level::Good].map(count);
     if is_json {
@@ -133,17 +137,6 @@ fn store(location: &str, is_json: bool) -> Result<Exit> {
         output::line(&format!("{needed} needed, {notes} to know, {good} good"));
     }
     Ok(Exit::Done)
-}
-
-#[cfg(not(feature = "object"))]
-fn store(location: &str, _: bool) -> Result<Exit> {
-    let location =
-        model::Location::parse(location.as_ref()).map_err(|e| usage(e.to_string(), "name a bucket: s3://BUCKET/"))?;
-    let opened = crate::stores::all().shelf(&location, store::How::Look);
-    Err(opened.err().map_or_else(
-        || usage("this is no place at a store", "name an endpoint, or nothing for this host"),
-        |e| transfer::Error::from_open(&e).into(),
-    ))
 }
 
 /// What the path is as far as this host tells.

@@ -80,6 +80,27 @@ fn a_name_that_would_become_another_fails_alone() {
 }
 
 #[test]
+fn a_doctor_looks_at_a_directory_and_leaves_nothing_there() {
+    let Some(hosts) = start() else { return };
+    let far = hosts.bed.path("far/a");
+    fs::create_dir_all(&far).unwrap();
+    let told = hosts.run(&["doctor", "--json", &url(&hosts, "a")]).succeeded();
+    let level = |subject: &str| {
+        let found = told.events().into_iter().find(|event| event["subject"] == subject);
+        found.map_or(String::new(), |event| event["level"].as_str().unwrap().to_owned())
+    };
+    for subject in ["server", "streams", "listings", "checksums", "way", "list", "put", "get", "rename", "delete"] {
+        assert_eq!(level(subject), "good", "{subject}: {:?}", told.events());
+    }
+    assert_eq!((level("data"), told.done()["needed"].clone()), ("note".to_owned(), 0.into()));
+    assert_eq!(fs::read_dir(&far).unwrap().count(), 0);
+    let none = hosts.run(&["doctor", &url(&hosts, "none")]).succeeded();
+    assert!(String::from_utf8_lossy(&none.stdout).contains("needed   path: "), "{:?}", none.stdout);
+    assert_eq!(hosts.run(&["doctor", "gsiftp://127.0.0.1:1/f"]).code, Some(43));
+    assert_eq!(hosts.run(&["doctor", "davs://127.0.0.1:1/f"]).code, Some(2));
+}
+
+#[test]
 fn what_a_gridftp_server_refuses_has_its_exit_code() {
     let Some(hosts) = start() else { return };
     hosts.bed.write("f", b"f");

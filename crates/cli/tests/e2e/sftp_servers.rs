@@ -43,6 +43,10 @@ fn a_tree_goes_to_an_sftp_server_and_comes_back() {
     fs::remove_file(sshd.bed.path("tree/large")).unwrap();
     sshd.run(&["sync", "--delete", "tree/", &url(&sshd, "far", "copy/")]).succeeded();
     assert_eq!(contents(&sshd.bed.path("tree")), contents(&sshd.bed.path("far/copy")));
+    let doctor = sshd.run(&["doctor", &url(&sshd, "far", "copy")]).succeeded();
+    let told = String::from_utf8(doctor.stdout).unwrap();
+    assert!(told.contains("good     replacing: ") && told.contains("\n0 needed, 0 to know, "), "{told}");
+    assert_eq!(contents(&sshd.bed.path("tree")), contents(&sshd.bed.path("far/copy")));
     sshd.run(&["rm", "-r", &url(&sshd, "far", "copy")]).succeeded();
     assert!(!sshd.bed.path("far/copy").exists());
 }

@@ -26,3 +26,9 @@ mod remote;
 mod open;
 
 pub use open::{FtpConfig, FtpServers, SCHEMES};
+
+/// What makes values of a server's bytes, for whoever tries it with any bytes.
+pub mod said {
+    pub use super::facts::{Told, of_facts, of_list};
+    pub use super::reply::{Malformed, Parser, Reply, extended_port, passive_address};
+}

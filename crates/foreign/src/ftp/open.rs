@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use store::open::{OpenSink, OpenSource, Opener, Refused, SinkRequest};
-use store::{How, OpenError, Shelf};
+use store::{How, OpenError, Seen, Shelf};
 
 pub const SCHEMES: [&str; 3] = ["ftp", "gsiftp", "sshftp"];
 const FORM: &str =
@@ -206,6 +206,10 @@ impl Opener for FtpServers {
 
     fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
         Places(&|location| self.place(location)).shelf(location, how)
+    }
+
+    fn diagnose(&self, location: &Location) -> Result<Vec<Seen>, OpenError> {
+        Places(&|location| self.place(location)).diagnose(location)
     }
 }
 

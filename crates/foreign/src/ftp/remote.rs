@@ -13,7 +13,7 @@ use model::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Abilities, Directories, Order, SinkFacts, SourceFile, SourceLane, StagedFile};
+use store::{Abilities, Directories, Order, Seen, SinkFacts, SourceFile, SourceLane, StagedFile};
 
 /// How often a listing is tried that does not come to its end.
 const LISTED_MAX: u32 = 8;
@@ -206,6 +206,46 @@ impl Remote for Ftp {
             ));
         }
         notes
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let can = &self.0.can;
+        vec![
+            Seen::good("server", format!("{} lets {} in", self.0.name, self.0.user())),
+            Seen::note(
+                "data",
+                "passive connections are there, and not encrypted",
+                "others on the path can read what is sent",
+                "use sftp://, davs:// or an endpoint where that matters",
+            ),
+            match can.grid {
+                true => Seen::good("streams", "GridFTP: several data connections, from any place of a file"),
+                false => Seen::note(
+                    "streams",
+                    "plain FTP: one data connection for each file",
+                    "an upload that breaks begins again",
+                    "gsiftp:// at a GridFTP server goes on where it stopped",
+                ),
+            },
+            match can.facts {
+                true => Seen::good("listings", "are facts (MLSD)"),
+                false => Seen::note(
+                    "listings",
+                    "are what `ls -l` prints (no MLSD)",
+                    "each file is asked for its time, and odd names may be read wrongly",
+                    "a newer server may have MLSD",
+                ),
+            },
+            match can.checksums {
+                true => Seen::good("checksums", "Adler-32 by the server (CKSM): every file is compared"),
+                false => Seen::note(
+                    "checksums",
+                    "the server computes none (no CKSM with ADLER32)",
+                    "nothing but TCP notices damage on the way",
+                    "use --verify reread, which reads each file back",
+                ),
+            },
+        ]
     }
 
     fn send(self: &Arc<Self>, group: &mut [(u64, Small)], _: bool) -> store::Result<()> {

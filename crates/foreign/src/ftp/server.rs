@@ -330,6 +330,11 @@ impl Server {
         });
     }
 
+    /// Who is let in.
+    pub fn user(&self) -> &str {
+        &self.account.user
+    }
+
     pub fn note_no_times(&self) {
         self.keeps_no_times.store(true, Relaxed);
     }

@@ -8,7 +8,7 @@ use model::{Location, TransferOptions};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use store::open::{OpenSink, OpenSource, Opener, SinkRequest};
-use store::{How, OpenError, Shelf};
+use store::{How, OpenError, Seen, Shelf};
 
 pub const SCHEME: &str = "sftp";
 pub const FORM: &str = "sftp://[USER@]HOST[:PORT]/ABSOLUTE";
@@ -57,5 +57,9 @@ impl Opener for Servers {
 
     fn shelf(&self, location: &Location, how: How) -> Result<Box<dyn Shelf>, OpenError> {
         Places(&|location| self.place(location)).shelf(location, how)
+    }
+
+    fn diagnose(&self, location: &Location) -> Result<Vec<Seen>, OpenError> {
+        Places(&|location| self.place(location)).diagnose(location)
     }
 }

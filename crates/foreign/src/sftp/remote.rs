@@ -9,7 +9,7 @@ use super::source::SftpLane;
 use crate::tree::{Asked, Attempts, Attributes, Children, Faulty, Job, Remote, Rename, Small, Stage, absent};
 use model::{Entry, Extent};
 use std::sync::Arc;
-use store::{Abilities, Directories, Order, SinkFacts, SourceFile, SourceLane, StagedFile};
+use store::{Abilities, Directories, Order, Seen, SinkFacts, SourceFile, SourceLane, StagedFile};
 
 impl Server {
     /// Sends a request for each, and hears all answers.
@@ -136,6 +136,29 @@ impl Remote for Server {
             confirms: false,
             can: Abilities { compare: true, prune: true, amend: true, touch: true, reread: true, ..Abilities::NONE },
         })
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let Ok((session, _)) = self.session() else { return Vec::new() };
+        let can = session.can;
+        vec![
+            Seen::good("server", format!("{} speaks SFTP", self.name)),
+            match can.posix_rename {
+                true => Seen::good("replacing", "in one step (posix-rename@openssh.com)"),
+                false => {
+                    Seen::note("replacing", "not in one step", "no file that is there is replaced", Self::NO_REPLACING)
+                }
+            },
+            match can.fsync {
+                true => Seen::good("durability", "on demand (fsync@openssh.com)"),
+                false => Seen::note(
+                    "durability",
+                    "nothing can be made to last (no fsync@openssh.com)",
+                    "after a power loss there, files may lack content",
+                    "OpenSSH 6.5 and later has it",
+                ),
+            },
+        ]
     }
 
     fn send(self: &Arc<Self>, group: &mut [(u64, Small)], sync: bool) -> store::Result<()> {

@@ -1,7 +1,7 @@
 //! Files under paths at a server, as storage, whatever protocol the server speaks.
 //!
 //! `remote` says what a protocol has to do; `source`, `sink` (with `job` and `small`) and `shelf` make of it what `store` asks for, and
-//! `open` is the way in.
+//! `diagnosis` is what `thalweg doctor` asks, and `open` is the way in.
 //!
 //! Invariants:
 //! - What the other side can make this one hold is bounded: names of a directory, and how deep directories lie.
@@ -15,6 +15,7 @@ mod job;
 mod small;
 mod sink;
 mod shelf;
+mod diagnosis;
 mod open;
 mod host;
 

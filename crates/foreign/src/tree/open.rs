@@ -2,6 +2,7 @@
 //!
 //! Invariant: links on the way that the user named are followed, as on this host.
 
+use super::diagnosis;
 use super::job::Stage;
 use super::remote::{Faulty, Remote, absent, join, shown};
 use super::shelf::TreeShelf;
@@ -11,7 +12,7 @@ use model::{FailureKind, Location, Name, TransferOptions};
 use std::io;
 use std::sync::Arc;
 use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkRequest};
-use store::{Error, How, OpenError, Shelf};
+use store::{Error, How, OpenError, Seen, Shelf};
 
 /// A path of a server, as a location names it.
 pub struct Place<R> {
@@ -154,6 +155,11 @@ impl<R: Stage> Places<'_, R> {
         }
         let is_root = place.path == b"/";
         Ok(Box::new(TreeShelf::new(place.server, place.path, place.is_directory, is_root)))
+    }
+
+    pub fn diagnose(&self, location: &Location) -> Result<Vec<Seen>, OpenError> {
+        let place = (self.0)(location)?;
+        Ok(diagnosis::seen(&place.server, &place.path))
     }
 
     /// What a path below a location leads to; the location itself stays, and no link below it is followed.

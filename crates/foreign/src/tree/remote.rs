@@ -8,7 +8,7 @@ use model::Name;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
-use store::{Directories, SinkFacts, SourceFile, SourceLane};
+use store::{Directories, Seen, SinkFacts, SourceFile, SourceLane};
 
 /// Names of one directory.
 pub const NAMES_MAX: usize = 2_000_000;
@@ -123,6 +123,8 @@ pub trait Remote: Send + Sync + Sized + 'static {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+    /// What the protocol tells of the server, for whoever asks what it is good for.
+    fn seen(&self) -> Vec<Seen>;
     /// Sends what was not sent of some small files; with `sync` they lie safely there afterwards. What fails singly is kept in them.
     ///
     /// # Errors
