@@ -1,3 +1,5 @@
+//! Access: what rules allow, deny and show.
+
 use super::*;
 use crate::JobFile;
 

@@ -1,3 +1,5 @@
+//! Merging of listings: what comes out for made ones.
+
 use super::*;
 use model::{Entry, Generation, Name};
 use std::collections::{BTreeMap, BTreeSet};
