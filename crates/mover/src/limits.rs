@@ -66,7 +66,7 @@ pub const BATCH_BYTES: usize = 256 << 10;
 /// Small files that a lane claims at once, and their bytes: 10 ms of work, so that lanes end together.
 pub const CLAIM_FILES: usize = 512;
 pub const CLAIM_BYTES: u64 = 4 << 20;
-/// A shortest round trip from which lanes have different windows for long, and streams are dialled before they are asked for.
+/// A shortest round trip from which lanes keep different windows for long.
 pub const FAR: Duration = Duration::from_millis(10);
 /// Runs looked at for one in a directory that no other lane is in.
 pub const RUNS_LOOKED_AT: usize = 64;

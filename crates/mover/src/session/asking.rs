@@ -13,7 +13,6 @@ use plan::{StreamChoice, StreamInputs};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::handshake::feature;
 use wire::limits::STREAMS_MAX;
@@ -45,16 +44,13 @@ impl Standby {
     }
 }
 
-/// A thread that dials; it brings nothing where that failed, or was not needed.
-pub(super) type Dialling = JoinHandle<Option<Connection>>;
-
 pub(super) struct Asker {
     pub connector: Arc<dyn Connector>,
     pub tuning: Tuning,
     pub memory: Memory,
     pub session: Arc<Session>,
-    /// Connections that are dialled early, not yet used, with the place of their path.
-    early: Mutex<VecDeque<(usize, Dialling)>>,
+    /// Connections dialled early, not yet joined, with the place of their path.
+    pub early: Mutex<VecDeque<(usize, Connection)>>,
     pub welcome: OnceLock<Welcome>,
     /// Of the control stream: its address here and there.
     pub ends: (SocketAddr, SocketAddr),
@@ -70,9 +66,8 @@ impl Asker {
         memory: Memory,
         session: Arc<Session>,
         ends: (SocketAddr, SocketAddr),
-        early: VecDeque<(usize, Dialling)>,
     ) -> Asker {
-        let (early, (welcome, asked, told)) = (Mutex::new(early), Default::default());
+        let (early, welcome, asked, told) = Default::default();
         Asker { connector, tuning, memory, session, early, welcome, ends, asked, told }
     }
 
@@ -82,8 +77,8 @@ impl Asker {
         let found = early.iter().position(|(at, _)| *at == place);
         let early_one = found.and_then(|at| early.remove(at));
         drop(early);
-        match early_one.and_then(|(_, dialling)| dialling.join().ok().flatten()) {
-            Some(connection) => Ok(connection),
+        match early_one {
+            Some((_, connection)) => Ok(connection),
             None => self.connector.connect(path),
         }
     }

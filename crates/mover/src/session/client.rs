@@ -4,7 +4,7 @@
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
 use super::Session;
-use super::asking::{Asker, Dialling, Tuning};
+use super::asking::{Asker, Tuning};
 use super::connector::Connector;
 use super::control::{ControlOutcome, ControlPort, control_options, run_control};
 use super::error::ConnectError;
@@ -18,7 +18,7 @@ use super::ways;
 pub use crate::job::Guide;
 use crate::job::{Ending, Observer, options_to_wire};
 use crate::job_options;
-use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE, FAR};
+use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
 use crate::receiver::{Asked, Gather, ReceiveJob, ReceiveSpec};
@@ -26,8 +26,7 @@ use crate::report::Report;
 use crate::sender::SendJob;
 use model::options::{Buffer, Wait};
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use store::spool::Spool;
@@ -38,10 +37,8 @@ use wire::{CloseCode, FrameReader, Message, Refusal};
 
 /// Under whom what several holders bring is kept in staging: all that is left of an earlier attempt is compared before it counts.
 pub(crate) const SEVERAL: Pin = Pin(*b"thalweg: several holders, proved");
-/// Data streams dialled together with the control stream, and how many if that has had no answer after `FAR`: each one that has to
-/// be dialled later begins two round trips behind these.
+/// Data streams dialled before the round trip time is known.
 const EARLY_STREAMS: u32 = 2;
-const EARLY_STREAMS_FAR: u32 = 4;
 /// How often a running job looks after its lanes.
 const SUPERVISION_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -108,10 +105,17 @@ pub(super) struct State {
 impl Client {
     /// Reaches the endpoint and says hello. The answer is waited for when it is needed.
     pub fn connect(options: ClientOptions) -> Result<Client, ConnectError> {
-        let (early, is_connected) = dial_early(&options);
+        let early: Vec<_> = (0..options.tuning.streams.unwrap_or(EARLY_STREAMS).min(EARLY_STREAMS))
+            .map(|stream| {
+                let connector = options.connector.clone();
+                let place = stream as usize % connector.paths().len();
+                let dial = move || Some((place, connector.connect(&connector.paths()[place]).ok()?));
+                std::thread::Builder::new().name("dial".into()).spawn(dial)
+            })
+            // Without threads there are no early connections; the lanes dial then.
+            .filter_map(Result::ok)
+            .collect();
         let connection = options.connector.connect(&options.connector.paths()[0]).map_err(ConnectError::Net)?;
-        is_connected.store(true, Relaxed);
-        early.iter().for_each(|(_, thread)| thread.thread().unpark());
         let ends = (connection.local_addr(), connection.peer_addr());
         let id = SessionId(net::random_bytes());
         let (peer, cipher) = (connection.peer_pin(), connection.cipher_note());
@@ -131,7 +135,7 @@ impl Client {
         let aborter = stream.aborter();
         let session = Session::new(id, peer, control, exporter);
         let ClientOptions { connector, tuning, memory, .. } = options;
-        let asker = Asker::new(connector, tuning, memory, session.clone(), ends, early);
+        let asker = Asker::new(connector, tuning, memory, session.clone(), ends);
         if asker.takes_more_paths() && asker.tuning.paths.is_explicit() {
             ways::ask(&asker);
         }
@@ -148,6 +152,9 @@ impl Client {
         let for_thread = shared.clone();
         let run = move || for_thread.run(stream);
         let control = std::thread::Builder::new().name("control".into()).spawn(run).map_err(lost)?;
+        let mut held = shared.asker.early.lock().unwrap();
+        held.extend(early.into_iter().filter_map(|dialled| dialled.join().ok().flatten()));
+        drop(held);
         let sender = shared.session.peer;
         Ok(Client {
             shared,
@@ -471,29 +478,6 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.shared.session.control.abort();
     }
-}
-
-/// Begins to dial the first data streams. The flag is to be set, and the threads woken, when the control stream is there.
-fn dial_early(options: &ClientOptions) -> (VecDeque<(usize, Dialling)>, Arc<AtomicBool>) {
-    let most = if options.connector.takes_more() { EARLY_STREAMS_FAR } else { EARLY_STREAMS };
-    let is_connected = Arc::new(AtomicBool::new(false));
-    let dial = |stream| {
-        let (connector, is_connected) = (options.connector.clone(), is_connected.clone());
-        let place = stream as usize % connector.paths().len();
-        let dial = move || {
-            if stream >= EARLY_STREAMS {
-                std::thread::park_timeout(FAR);
-                if is_connected.load(Relaxed) {
-                    return None;
-                }
-            }
-            connector.connect(&connector.paths()[place]).ok()
-        };
-        // Without threads there are no early connections; the lanes dial then.
-        Some((place, std::thread::Builder::new().name("dial".into()).spawn(dial).ok()?))
-    };
-    let early = (0..options.tuning.streams.unwrap_or(most).min(most)).filter_map(dial).collect();
-    (early, is_connected)
 }
 
 impl Shared {
