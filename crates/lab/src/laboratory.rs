@@ -76,6 +76,11 @@ impl Lab {
         built.map(|()| lab)
     }
 
+    /// The largest window that a socket of a host offers: the kernel keeps half of a receive buffer for its own bookkeeping.
+    pub fn receive_window_bytes_max(&self) -> u64 {
+        network::receive_bytes_max(&self.scenario) / 2
+    }
+
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }

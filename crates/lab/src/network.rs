@@ -163,7 +163,7 @@ fn interface_lines(scenario: &Scenario, port: &Interface, has_gateway: bool) -> 
     lines
 }
 
-fn receive_bytes_max(scenario: &Scenario) -> u64 {
+pub fn receive_bytes_max(scenario: &Scenario) -> u64 {
     match scenario.host_settings {
         HostSettings::Stock => STOCK_RECEIVE_BYTES,
         HostSettings::Tuned => tuned_bytes_max(scenario),

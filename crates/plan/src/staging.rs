@@ -79,6 +79,9 @@ pub struct Leg {
     pub chunk_bytes: f64,
     pub lanes: f64,
     pub segment_bytes: f64,
+    /// What the receiving host's sockets take once nobody takes from them, of all lanes: their largest windows. Where that is little
+    /// beside a buffer, or not known, 0 is on the safe side.
+    pub window_bytes: f64,
 }
 
 impl Leg {
@@ -89,13 +92,13 @@ impl Leg {
 
     /// The smallest buffer before `sink` that leaves the leg undisturbed; none does where storage is slower on average.
     pub fn smallest_buffer_bytes(&self, sink: &Stalling) -> Option<f64> {
-        let needed = self.bytes_per_second * sink.stall_seconds + self.overhead_bytes();
-        (sink.mean_bytes_per_second() >= self.bytes_per_second).then_some(needed)
+        let needed = self.bytes_per_second * sink.stall_seconds + self.overhead_bytes() - self.window_bytes;
+        (sink.mean_bytes_per_second() >= self.bytes_per_second).then_some(needed.max(0.0))
     }
 
     /// What it carries for long with a buffer of so many bytes before `sink`.
     pub fn carried_bytes_per_second(&self, sink: &Stalling, buffer_bytes: f64) -> f64 {
-        let buffered = (buffer_bytes - self.overhead_bytes()).max(0.0) / sink.period_seconds;
+        let buffered = (buffer_bytes + self.window_bytes - self.overhead_bytes()).max(0.0) / sink.period_seconds;
         let carried = self.bytes_per_second * sink.moving() + buffered;
         carried.min(sink.mean_bytes_per_second()).min(self.bytes_per_second)
     }
@@ -112,7 +115,7 @@ pub struct Legs {
     pub volume_bytes: f64,
 }
 
-/// When each leg was through, and the most that lay in each buffer.
+/// When each leg was through, and the most that lay in each buffer, with what sockets held before it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LegTimes {
     pub read_seconds: f64,
@@ -149,7 +152,7 @@ impl Legs {
         // Without a buffer, a step's worth passes from one leg to the next.
         let least = leg.bytes_per_second * step;
         let source_room = self.source_buffer_bytes.max(least);
-        let sink_room = (self.sink_buffer_bytes - leg.overhead_bytes()).max(least);
+        let sink_room = (self.sink_buffer_bytes + leg.window_bytes - leg.overhead_bytes()).max(least);
         let mut at = 0.0;
         while delivered < volume * (1.0 - 1e-9) {
             let next = at + step;
@@ -214,7 +217,8 @@ mod tests {
     /// E8: a sink of 100 MB/s that stands still for 5 of 20 s, a path of 61 MB/s and 74 ms, one lane.
     fn e8() -> (Leg, Stalling) {
         let (lanes, segment_bytes) = (1.0, 4.0 * MIB);
-        let leg = Leg { bytes_per_second: 61e6, delay_seconds: 0.12, chunk_bytes: 8.0 * MIB, lanes, segment_bytes };
+        let (bytes_per_second, delay_seconds, chunk_bytes) = (61e6, 0.12, 8.0 * MIB);
+        let leg = Leg { bytes_per_second, delay_seconds, chunk_bytes, lanes, segment_bytes, window_bytes: 0.0 };
         (leg, Stalling { bytes_per_second: 100e6, stall_seconds: 5.0, period_seconds: 20.0 })
     }
 
@@ -245,8 +249,28 @@ mod tests {
     }
 
     #[test]
+    fn what_sockets_take_counts_as_so_much_more_buffer() {
+        let (leg, sink) = e8();
+        let open = Leg { window_bytes: 48.0 * MIB, ..leg };
+        let smallest = |leg: Leg| leg.smallest_buffer_bytes(&sink).unwrap() / MIB;
+        assert!((smallest(leg) - smallest(open) - 48.0).abs() < 1e-6);
+        let carried = |leg: Leg, size: f64| leg.carried_bytes_per_second(&sink, size * MIB);
+        assert_eq!(carried(open, 48.0), carried(leg, 96.0));
+        let times = |leg, size| {
+            let (source, volume_bytes) = (Stalling::steady(1e9), 4096.0 * MIB);
+            let sink_buffer_bytes = size * MIB;
+            Legs { source, source_buffer_bytes: 0.0, leg, sink_buffer_bytes, sink, volume_bytes }.times().unwrap()
+        };
+        assert_eq!(times(open, 48.0).received_seconds, times(leg, 96.0).received_seconds);
+        // A window that takes a whole stall needs no buffer, and not less than none.
+        assert_eq!(smallest(Leg { window_bytes: 1e12, ..leg }), 0.0);
+    }
+
+    #[test]
     fn a_buffer_at_the_source_bridges_its_stalls_and_a_slower_sink_sets_the_end() {
-        let leg = Leg { bytes_per_second: 50e6, delay_seconds: 0.1, chunk_bytes: 1e6, lanes: 4.0, segment_bytes: 1e6 };
+        let (chunk_bytes, segment_bytes, window_bytes) = (1e6, 1e6, 0.0);
+        let leg =
+            Leg { bytes_per_second: 50e6, delay_seconds: 0.1, chunk_bytes, lanes: 4.0, segment_bytes, window_bytes };
         let source = Stalling { bytes_per_second: 100e6, stall_seconds: 3.0, period_seconds: 15.0 };
         let with = |source_buffer_bytes, sink: f64| {
             let sink_buffer_bytes = 5e9;

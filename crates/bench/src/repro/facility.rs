@@ -69,6 +69,8 @@ impl Alone {
             chunk_bytes: CHUNK_BYTES,
             lanes: STREAMS,
             segment_bytes: SEGMENT_BYTES.min(buffer_bytes as f64 / 4.0),
+            // The buffers hold far more.
+            window_bytes: 0.0,
         };
         let (source_buffer_bytes, sink_buffer_bytes) = (buffer_bytes as f64, buffer_bytes as f64);
         let (source, sink, volume_bytes) = (self.storage, self.store, self.bytes as f64);

@@ -82,7 +82,7 @@ pub fn sizes(context: &mut Context) -> Result<()> {
     let far = Far::up(context)?;
     let path = far.path(context)?.bytes_per_second;
     let sink = SINK.model();
-    let leg_of = |size: u64| leg(path, 1.0, store::spool::segment_bytes(size));
+    let leg_of = |size: u64| leg(&far.lab, path, 1.0, store::spool::segment_bytes(size));
     let mut curves = [Vec::new(), Vec::new()];
     for size in [24, 36, 48, 60, 76, 92].map(|mib| mib * MIB) {
         let case = Case {
@@ -144,7 +144,7 @@ pub fn both_ends(context: &mut Context) -> Result<()> {
     let legs = Legs {
         source,
         source_buffer_bytes: buffer as f64,
-        leg: leg(path, 4.0, store::spool::segment_bytes(buffer)),
+        leg: leg(&far.lab, path, 4.0, store::spool::segment_bytes(buffer)),
         sink_buffer_bytes: buffer as f64,
         sink,
         volume_bytes: with.bytes as f64,
@@ -266,9 +266,10 @@ fn flags(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn leg(bytes_per_second: f64, lanes: f64, segment_bytes: u64) -> Leg {
-    let delay_seconds = RTT_US as f64 / 1e6;
-    Leg { bytes_per_second, delay_seconds, chunk_bytes: CHUNK as f64, lanes, segment_bytes: segment_bytes as f64 }
+fn leg(lab: &Lab, bytes_per_second: f64, lanes: f64, segment_bytes: u64) -> Leg {
+    let (delay_seconds, chunk_bytes) = (RTT_US as f64 / 1e6, CHUNK as f64);
+    let window_bytes = lanes * lab.receive_window_bytes_max() as f64;
+    Leg { bytes_per_second, delay_seconds, chunk_bytes, lanes, segment_bytes: segment_bytes as f64, window_bytes }
 }
 
 fn scenario(context: &Context) -> Result<lab::scenario::Scenario> {

@@ -96,7 +96,9 @@ fn stalls(args: &Args, sink: Stalling) -> Result<Exit> {
     let chunk_bytes = model::options::CHUNK_BYTES_DEFAULT as f64;
     let segment_bytes = (args.capacity as f64 / 16.0).min((64 << 20) as f64);
     let (bytes_per_second, sink_buffer_bytes) = (args.in_rate, args.capacity as f64);
-    let leg = Leg { bytes_per_second, delay_seconds: DELAY_SECONDS, chunk_bytes, lanes: LANES, segment_bytes };
+    // What sockets hold depends on hosts that are not asked here.
+    let (delay_seconds, lanes, window_bytes) = (DELAY_SECONDS, LANES, 0.0);
+    let leg = Leg { bytes_per_second, delay_seconds, chunk_bytes, lanes, segment_bytes, window_bytes };
     let (source, volume_bytes) = (Stalling::steady(args.in_rate * 10.0), args.volume as f64);
     let legs = Legs { source, source_buffer_bytes: 0.0, leg, sink_buffer_bytes, sink, volume_bytes };
     let times = legs.times().ok_or_else(|| usage("nothing would arrive", "name rates above zero"))?;

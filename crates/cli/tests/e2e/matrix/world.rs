@@ -216,7 +216,13 @@ impl World {
             let is_it = expected.values().next().is_some_and(|bytes| *bytes == ran.stdout);
             return if is_it { Ok(()) } else { wrong("other bytes came out") };
         }
-        let is_there = || self.found(*to, &there, false) == expected;
+        // What is kept beside the files is no file of the source.
+        let found = || {
+            let mut found = self.found(*to, &there, false);
+            assert_eq!(found.remove("DONE").is_some(), asks("--sealed-list"), "the list of what is complete");
+            found
+        };
+        let is_there = || found() == expected;
         if is_waiting || asks("--detach") {
             until("a job that was handed in", is_there);
         }
