@@ -326,7 +326,6 @@ struct Undo {
 }
 
 #[derive(Serialize)]
-#[cfg(feature = "object")]
 struct StoreDone {
     v: u32,
     event: &'static str,
