@@ -167,11 +167,17 @@ fn hosts_that_cannot_work_together_are_refused_with_the_reason() {
 struct Houses {
     bed: Bed,
     servers: Vec<(&'static str, Server)>,
+    rate: Option<&'static str>,
 }
 
 impl Houses {
     fn new() -> Houses {
-        let mut houses = Houses { bed: Bed::new(), servers: Vec::new() };
+        Houses::of_rate(None)
+    }
+
+    /// Each host at the source sends with `rate`.
+    fn of_rate(rate: Option<&'static str>) -> Houses {
+        let mut houses = Houses { bed: Bed::new(), servers: Vec::new(), rate };
         for (head, root, more) in [("a", "from", &["a2", "a3"][..]), ("b", "to", &["b2"])] {
             fs::create_dir_all(houses.bed.path(root)).unwrap();
             let ticket = format!("ticket-{head}");
@@ -186,6 +192,10 @@ impl Houses {
     }
 
     fn serve(&mut self, home: &'static str, root: &str, more: &[&str]) {
+        // Before it runs, so that it holds from the first byte on.
+        if let Some(rate) = self.rate.filter(|_| root == "from") {
+            self.at(home, &["contract", "add", "slow", "--direction", "out", "--rate", rate]);
+        }
         let mut command = self.bed.command(home, &["serve", "--listen", "127.0.0.1:0", "--root", root, "--name", home]);
         command.args(more);
         let server = self.bed.serve_with(command);
@@ -243,13 +253,10 @@ fn endpoints_of_several_hosts_are_one_name_each() {
 
 #[test]
 fn hosts_join_and_leave_a_copy_that_runs() {
-    let houses = Houses::new();
+    // Slowed down, so that there is a while to join in.
+    let houses = Houses::of_rate(Some("24Mbit"));
     for at in 0..3000usize {
         houses.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(64 << 10, at as u64));
-    }
-    // Slowed down, so that there is a while to join in.
-    for host in ["a", "a2", "a3"] {
-        houses.at(host, &["contract", "add", "slow", "--direction", "out", "--rate", "24Mbit"]);
     }
     houses.at("a", &["host", "drain", "a3"]);
     let child = houses.bed.start(&["cp", "--json", "a:x/", "b:y/"]);

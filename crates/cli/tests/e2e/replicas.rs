@@ -110,13 +110,13 @@ fn poison(path: &Path) {
 #[test]
 fn a_holder_of_other_bytes_is_found_chunk_by_chunk_and_dropped_by_name() {
     let bed = Bed::new();
+    // Were the first holder fast, the other would not have the time to be found out.
+    let slow = bed.command("home-a", &["contract", "add", "slow", "--direction", "out", "--rate", "100M"]).status();
+    assert!(slow.unwrap().success());
     let _servers = serve(&bed, &NAMES);
     mixed(&bed);
     replicate(&bed);
     poison(&bed.path("b/set/large"));
-    // Were the first holder fast, the other would not have the time to be found out.
-    let slow = bed.command("home-a", &["contract", "add", "slow", "--direction", "out", "--rate", "100M"]).status();
-    assert!(slow.unwrap().success());
     let ran = bed.run(&copy(&bed)).succeeded();
     let done = ran.done();
     assert_trees(&bed.path("a/set"), &bed.path("here"));
