@@ -12,7 +12,7 @@ set xrange [1024:1073741824]
 set logscale x 2
 set xtics ('1 KiB' 1024, '4 KiB' 4096, '16 KiB' 16384, '64 KiB' 65536, '256 KiB' 262144, '1 MiB' 1048576, '4 MiB' 4194304, '16 MiB' 16777216, '64 MiB' 67108864, '256 MiB' 268435456, '1 GiB' 1073741824)
 set ylabel 'files/s'
-set yrange [2:200000]
+set yrange [2:100000]
 set logscale y 10
 set ytics ('10' 10, '100' 100, '1000' 1000, '10,000' 10000, '100,000' 100000)
 plot \

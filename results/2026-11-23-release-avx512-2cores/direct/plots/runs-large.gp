@@ -11,8 +11,8 @@ set xlabel 'round'
 set xrange [0:3]
 set xtics ('0' 0, '0.5' 0.5, '1' 1, '1.5' 1.5, '2' 2, '2.5' 2.5, '3' 3)
 set ylabel 'Gbit/s'
-set yrange [0:25]
-set ytics ('0' 0, '5' 5, '10' 10, '15' 15, '20' 20, '25' 25)
+set yrange [0:30]
+set ytics ('0' 0, '5' 5, '10' 10, '15' 15, '20' 20, '25' 25, '30' 30)
 plot \
   'runs-large.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
   'runs-large.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'thalweg (local)', \
