@@ -11,6 +11,7 @@
 
 use crate::error::{Error, Result, shown};
 use crate::private_file::{self, Existing};
+use crate::trust::make_private_directory;
 use model::pace::Timetable;
 use model::quantity::{Rate, parse_rate};
 use model::{Class, Exit};
@@ -210,6 +211,10 @@ impl ContractBook {
     pub fn write(&self, contracts: &Contracts) -> Result<()> {
         contracts.understood()?;
         let text = toml::to_string(contracts).map_err(|e| Error::new(Exit::Fatal, format!("write contracts: {e}")))?;
+        // The endpoint may not have run yet.
+        if let Some(state_dir) = self.path.parent().filter(|state_dir| !state_dir.exists()) {
+            make_private_directory(state_dir)?;
+        }
         private_file::write(&self.path, text.as_bytes(), Existing::Replace)
             .map_err(|e| Error::of_file("write", &self.path, e))
     }
