@@ -229,7 +229,7 @@ impl Work {
             _ if self.is_stopped() => Some(stopped()),
             Err(e) => Some(e),
             Ok(()) if count > 0 => Some(
-                Error::new(Why::Partial, "", format!("{count} objects stay at the source as well"))
+                Error::new(Why::Partial, "", format!("not removed from the source: {count}"))
                     .advice("the reasons are listed; `thalweg job retry` tries again"),
             ),
             Ok(()) => None,
