@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - A slice is marked as taken over before its staging is looked for, and looks for the mark after it made its staging: one
-//!   of the two sees the other, whatever came first.
+//!   of the two sees the other, whatever came first. It looks again for each directory and each large object (`shared`), so that
+//!   one of two that go on at the same time gives up.
 //! - What a slice stages has a name below its own directory. Once that is gone, making and renaming there fail with ENOENT, for
 //!   however long a host has stood still, and what it still writes goes to files without names.
 //! - A mark stays for as long as somebody may come back with the slice (`sweep`).
@@ -233,6 +234,33 @@ mod tests {
             other.join().unwrap();
             assert!(going.join().unwrap().is_some());
         });
+    }
+
+    /// As a host does that has looked for the mark just before.
+    #[test]
+    fn a_directory_is_gone_when_it_was_removed_even_while_it_goes_on_filling() {
+        for round in 0..20 {
+            let root = tempfile::tempdir().unwrap();
+            let place = open_directory(root.path()).unwrap();
+            let name = Name::new(b"slice").unwrap();
+            let directory = open_private(place.as_fd(), &name).unwrap().unwrap();
+            let (begun, has_begun) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                let maker = scope.spawn(move || {
+                    let made = |n: u32| {
+                        let name = Name::new(format!("{n}").as_bytes()).unwrap();
+                        let is_made = mkdirat(&directory, name.as_c_str(), Mode::from_raw_mode(0o700)).is_ok();
+                        let _ = begun.send(());
+                        is_made
+                    };
+                    (0..1000).all(made)
+                });
+                has_begun.recv().unwrap();
+                remove(place.as_fd(), &name, LEVELS).unwrap();
+                assert!(!root.path().join("slice").exists(), "round {round}");
+                maker.join().unwrap();
+            });
+        }
     }
 
     #[test]

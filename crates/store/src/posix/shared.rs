@@ -113,11 +113,14 @@ impl Shared {
         let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
         let wanted = device(directory.as_fd())?;
         let mut stagings = self.stagings.lock().unwrap();
+        let slice = self.slice.get().copied();
         if let Some(staging) = stagings.get(&wanted) {
+            // Each time: whoever takes it over removes what is there, and would not come to an end beside a host that makes
+            // new files faster than that.
+            slice.map_or(Ok(()), |job| fence::check(self.staging_parent.as_fd(), job))?;
             return Ok(staging.clone());
         }
         let is_at_root = device(self.staging_parent.as_fd())? == wanted;
-        let slice = self.slice.get().copied();
         if !is_at_root && slice.is_some() {
             let why = "another file system is mounted here, where several hosts cannot work on one job: copy it without --hosts";
             return Err(Error::of_kind(FailureKind::Other, "stage", b"", why));
