@@ -301,6 +301,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "what one holder left becomes part of another one's version",
         Test("mover", "what_an_earlier_attempt_left_counts"),
     ),
+    (
+        "count-what-was-emptied",
+        "a chunk counts that went into staging which was emptied since",
+        Test("mover", "what_came_before_staging_was_emptied"),
+    ),
     ("older-serial", "a holder that is behind takes a set back to an older state", Test("daemon", "never_goes_back")),
     ("chunk-before-tree", "a holder is believed what it sends", Test("mover", "not_the_leads_proves_nothing")),
     ("no-tail-guard", "a slow path takes the last chunk of a job", Test("mover", "the_last_units_go_to_the_fast_lane")),

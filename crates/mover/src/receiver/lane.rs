@@ -540,7 +540,7 @@ impl<'a> Writer<'a> {
                 };
                 drop(turn);
                 if let Some(place) = self.place {
-                    recorded_among(place, id, header.extent, &recorded);
+                    recorded_among(place, &large, header.extent, &recorded);
                 }
                 // What went into staging that died is not held: all of the object is asked for again.
                 if !matches!(recorded, Ok(None)) && told.is_none() {
@@ -563,11 +563,11 @@ impl<'a> Writer<'a> {
 }
 
 /// Tells the book of several holders what became of a chunk.
-fn recorded_among(place: &Place, id: u64, extent: Extent, recorded: &store::Result<Option<bool>>) {
+fn recorded_among(place: &Place, large: &Large, extent: Extent, recorded: &store::Result<Option<bool>>) {
     match recorded {
-        Ok(Some(_)) => place.brought(id, extent),
+        Ok(Some(_)) => place.brought(large.id, extent, || large.holds(extent)),
         // Its staging died meanwhile.
-        Ok(None) => place.gather.again(id, Some(extent)),
+        Ok(None) => place.gather.again(large.id, Some(extent)),
         Err(_) => {}
     }
 }

@@ -65,6 +65,8 @@ struct State {
     /// The size of the complete object.
     complete_bytes: Option<u64>,
     is_discarded: bool,
+    /// What an earlier attempt left is in the staging, and is not held.
+    has_set_aside: bool,
     /// Chunks recorded since the last checkpoint.
     is_dirty: bool,
     /// While its staging was opened to take chunks over.
@@ -157,6 +159,7 @@ impl Large {
     pub fn set_aside(&self) -> Vec<(Extent, Digest)> {
         let mut state = self.object.state.lock().unwrap();
         state.held = ExtentSet::new();
+        state.has_set_aside = true;
         let chunk = |start: u64| Extent::new(start, self.size_bytes.min(start + self.chunk_bytes));
         std::mem::take(&mut state.digests).into_iter().map(|(start, digest)| (chunk(start), digest)).collect()
     }
@@ -196,7 +199,8 @@ impl Large {
         self.note(&mut state, extent, digest, is_hole)
     }
 
-    /// The same of a chunk whose digest the source itself has told: it needs no seal. What an earlier attempt left is in the journal.
+    /// The same of a chunk whose digest the source itself has told: it needs no seal. What an earlier attempt left is in the journal,
+    /// and gone with that staging.
     pub fn record_proved(
         &self,
         file: &Arc<dyn StagedFile>,
@@ -208,7 +212,7 @@ impl Large {
         if state.is_over_for(self.feeder) {
             return Ok(Some(false));
         }
-        if !state.is_staged_in(file) {
+        if !state.is_staged_in(file) || is_in_journal && !state.has_set_aside {
             return Ok(None);
         }
         state.feeders.proved(extent, self.size_bytes);

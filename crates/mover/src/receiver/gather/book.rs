@@ -18,7 +18,7 @@ mod missing;
 
 use super::seats::{BAD_CHUNKS_MAX, FILE_COST_BYTES, LEAD, Offer, Seat, Tally};
 use super::spans::{Judged, Spans};
-use model::{Digest, Extent, Timestamp};
+use model::{Digest, Extent, Timestamp, mutant};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Settled objects that are remembered, in case a holder describes them later than the lead.
@@ -342,8 +342,11 @@ impl Book {
         Some((id, digest?))
     }
 
-    /// Content of a large object is here and counts.
-    pub fn brought(&mut self, holder: usize, id: u64, extent: Extent) {
+    /// Content of a large object came into staging. It counts if it is still there: all may have been started over since.
+    pub fn brought(&mut self, holder: usize, id: u64, extent: Extent, is_there: bool) {
+        if !is_there && !mutant::is_on("count-what-was-emptied") {
+            return self.release(id, Some(extent));
+        }
         let Some(object) = self.objects.get_mut(&id) else { return };
         object.brought_by = Some(holder);
         let Work::Large(spans) = &mut object.work else { return };
@@ -513,10 +516,10 @@ impl Book {
                     }
                     self.actions.push(Action::Adopt(id, same));
                 }
+                // What is asked for meanwhile is released when the staging was emptied.
                 Judged::Other => {
                     self.kept.remove(&id);
                     self.actions.push(Action::StartOver(id));
-                    self.release(id, None);
                 }
             },
         }

@@ -270,7 +270,11 @@ impl Gather {
         let Some(job) = self.job(holder) else { return };
         match action {
             Action::Adopt(id, chunks) => job.adopt(id, &chunks),
-            Action::StartOver(id) => job.start_over(id),
+            // In this order: what came into the old staging is asked for again, whenever the book hears of it.
+            Action::StartOver(id) => {
+                job.start_over(id);
+                self.again(id, None);
+            }
             Action::Unobtainable(missing) => job.fail_missing(&missing),
             Action::Outvoted(why) => {
                 let _ = self.outvoted.set(why.clone());
@@ -392,8 +396,9 @@ impl Place {
         self.gather.book.lock().unwrap().expected(self.holder, theirs.0, extent)
     }
 
-    pub fn brought(&self, id: u64, extent: Extent) {
-        self.gather.act(|book| book.brought(self.holder, id, extent));
+    /// A chunk went into staging; it counts if it is still there, which is asked while the book stands still.
+    pub fn brought(&self, id: u64, extent: Extent, is_there: impl FnOnce() -> bool) {
+        self.gather.act(|book| book.brought(self.holder, id, extent, is_there()));
     }
 
     pub fn staged(&self, id: u64) {

@@ -117,7 +117,8 @@ impl Spans {
         if digests.len() != starts.clone().count() {
             self.is_untellable = true;
             self.unproved.insert(window);
-            return if self.kept.is_empty() { Judged::Told } else { Judged::Other };
+            let had_kept = !std::mem::take(&mut self.kept).is_empty();
+            return if had_kept { Judged::Other } else { Judged::Told };
         }
         let (mut same, mut is_other) = (Vec::new(), false);
         for (start, digest) in starts.zip(digests) {
@@ -131,6 +132,9 @@ impl Spans {
                     self.free.insert(start);
                 }
             }
+        }
+        if is_other {
+            self.kept.clear();
         }
         match is_other {
             true => Judged::Other,

@@ -32,6 +32,10 @@ struct World {
     queue: Vec<(usize, u64, Extent)>,
     questions: VecDeque<(u64, Option<Extent>)>,
     here: BTreeMap<u64, BTreeSet<u64>>,
+    /// Staging is emptied, and the book hears of what is in it, some time after.
+    is_late: bool,
+    to_empty: VecDeque<u64>,
+    untold: VecDeque<(usize, u64, Extent)>,
     settled: BTreeSet<u64>,
     told_settled: BTreeSet<(usize, u64)>,
     dropped: BTreeSet<usize>,
@@ -50,6 +54,9 @@ impl World {
             queue: Vec::new(),
             questions: VecDeque::new(),
             here: BTreeMap::new(),
+            is_late: false,
+            to_empty: VecDeque::new(),
+            untold: VecDeque::new(),
             settled: BTreeSet::new(),
             told_settled: BTreeSet::new(),
             dropped: BTreeSet::new(),
@@ -74,42 +81,49 @@ impl World {
     fn act(&mut self) {
         self.book.assign();
         for action in self.book.take_actions() {
-            match action {
-                Action::AskWhole(ids) => self.questions.extend(ids.into_iter().map(|id| (id, None))),
-                Action::AskWindow(id, window) => self.questions.push_back((id, Some(window))),
-                Action::Want { holder, whole, parts, .. } => {
-                    assert!(!self.dropped.contains(&holder), "a holder that was dropped is asked");
-                    let own = |theirs: u64| if holder == LEAD { theirs } else { theirs - 1000 * holder as u64 };
-                    for id in whole.into_iter().map(own) {
-                        self.queue.push((holder, id, Extent::new(0, self.sizes[&id])));
-                    }
-                    for (theirs, part) in parts {
-                        let id = own(theirs);
-                        for start in (part.start..part.end).step_by(CHUNK as usize) {
-                            let end = part.end.min(start + CHUNK);
-                            self.asked.insert((id, start), holder);
-                            self.queue.push((holder, id, Extent::new(start, end)));
-                        }
-                    }
+            self.carry_out(action);
+        }
+        if !self.is_late {
+            self.catch_up();
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::AskWhole(ids) => self.questions.extend(ids.into_iter().map(|id| (id, None))),
+            Action::AskWindow(id, window) => self.questions.push_back((id, Some(window))),
+            Action::Want { holder, whole, parts, .. } => {
+                assert!(!self.dropped.contains(&holder), "a holder that was dropped is asked");
+                let own = |theirs: u64| if holder == LEAD { theirs } else { theirs - 1000 * holder as u64 };
+                for id in whole.into_iter().map(own) {
+                    self.queue.push((holder, id, Extent::new(0, self.sizes[&id])));
                 }
-                Action::Settled { holder, brought, others } => {
-                    for theirs in brought.into_iter().chain(others) {
-                        assert!(self.told_settled.insert((holder, theirs)), "settled twice");
-                    }
-                }
-                Action::Adopt(id, chunks) => {
-                    for (extent, told) in chunks {
-                        assert_eq!(told, digest(id, extent.start), "what was kept is not the lead's");
-                        self.arrived(id, extent);
+                for (theirs, part) in parts {
+                    let id = own(theirs);
+                    for start in (part.start..part.end).step_by(CHUNK as usize) {
+                        let end = part.end.min(start + CHUNK);
+                        self.asked.insert((id, start), holder);
+                        self.queue.push((holder, id, Extent::new(start, end)));
                     }
                 }
-                Action::StartOver(id) => _ = self.here.remove(&id),
-                Action::Drop(holder, _) => _ = self.dropped.insert(holder),
-                Action::Outvoted(_) => {}
-                Action::Unobtainable(missing) => {
-                    self.missing.extend(missing.iter().map(|missing| (missing.id, missing.is_other_content)));
-                    self.book.settled(missing.into_iter().map(|missing| missing.id));
+            }
+            Action::Settled { holder, brought, others } => {
+                for theirs in brought.into_iter().chain(others) {
+                    assert!(self.told_settled.insert((holder, theirs)), "settled twice");
                 }
+            }
+            Action::Adopt(id, chunks) => {
+                for (extent, told) in chunks {
+                    assert_eq!(told, digest(id, extent.start), "what was kept is not the lead's");
+                    self.arrived(id, extent);
+                }
+            }
+            Action::StartOver(id) => self.to_empty.push_back(id),
+            Action::Drop(holder, _) => _ = self.dropped.insert(holder),
+            Action::Outvoted(_) => {}
+            Action::Unobtainable(missing) => {
+                self.missing.extend(missing.iter().map(|missing| (missing.id, missing.is_other_content)));
+                self.book.settled(missing.into_iter().map(|missing| missing.id));
             }
         }
     }
@@ -119,6 +133,29 @@ impl World {
         here.insert(extent.start);
         if here.len() as u64 == self.sizes[&id].div_ceil(CHUNK).max(1) && self.settled.insert(id) {
             self.book.settled([id].into_iter());
+        }
+    }
+
+    fn catch_up(&mut self) {
+        while !self.to_empty.is_empty() || !self.untold.is_empty() {
+            self.empty();
+            self.tell();
+        }
+    }
+
+    /// The first staging that is to be emptied is.
+    fn empty(&mut self) {
+        if let Some(id) = self.to_empty.pop_front() {
+            self.here.remove(&id);
+            self.book.release(id, None);
+        }
+    }
+
+    /// The book hears of the first chunk that is in staging.
+    fn tell(&mut self) {
+        if let Some((holder, id, extent)) = self.untold.pop_front() {
+            let is_there = self.here.get(&id).is_some_and(|here| here.contains(&extent.start));
+            self.book.brought(holder, id, extent, is_there);
         }
     }
 
@@ -140,7 +177,7 @@ impl World {
         if holder == LEAD {
             match is_small {
                 true => self.book.staged(LEAD, id),
-                false => self.book.brought(LEAD, id, extent),
+                false => self.stage(LEAD, id, extent),
             }
             return self.arrived(id, extent);
         }
@@ -151,9 +188,17 @@ impl World {
         }
         match is_small {
             true => self.book.staged(holder, id),
-            false => self.book.brought(holder, id, extent),
+            false => self.stage(holder, id, extent),
         }
         self.arrived(id, extent);
+    }
+
+    fn stage(&mut self, holder: usize, id: u64, extent: Extent) {
+        self.here.entry(id).or_default().insert(extent.start);
+        self.untold.push_back((holder, id, extent));
+        if !self.is_late {
+            self.catch_up();
+        }
     }
 
     fn is_complete(&self) -> bool {
@@ -169,23 +214,32 @@ proptest! {
         sizes in proptest::collection::vec(0u64..3000, 1..12),
         is_poisoned in any::<bool>(),
         lacks in proptest::collection::vec((1..HOLDERS, 1u64..12), 0..6),
-        steps in proptest::collection::vec((0u8..12, 0usize..64), 0..400),
+        left_by_others in proptest::collection::btree_set(1u64..12, 0..4),
+        steps in proptest::collection::vec((0u8..16, 0usize..64), 0..400),
     ) {
         let mut world = World::new(&sizes, is_poisoned.then_some(2).into_iter().collect());
+        world.is_late = true;
         let mut left: Vec<(usize, u64)> = (0..HOLDERS).flat_map(|of| (1..=sizes.len() as u64).map(move |id| (of, id))).collect();
         left.retain(|(of, id)| *of == LEAD || !lacks.contains(&(*of, *id)));
+        // Of another version, by an earlier attempt.
+        let kept = |id: u64| match left_by_others.contains(&id) && sizes[id as usize - 1] > CHUNK {
+            true => vec![(Extent::new(0, CHUNK), wrong(id, 0, 0))],
+            false => Vec::new(),
+        };
         let mut now_us = 0;
         for (step, at) in steps {
             match step {
                 0..=3 if !left.is_empty() => {
                     let (holder, id) = left.remove(at % left.len());
                     match holder {
-                        LEAD => { let item = world.item(id, Vec::new()); world.book.listed(vec![item]); }
+                        LEAD => { let item = world.item(id, kept(id)); world.book.listed(vec![item]); }
                         _ => world.offer(holder, id, sizes[id as usize - 1]),
                     }
                 }
                 4..=8 => world.send(at),
                 9 => world.answer(),
+                12 | 13 => world.tell(),
+                14 => world.empty(),
                 // One holder comes and goes; what it offered is offered again.
                 10 if at % 8 == 0 => {
                     world.book.gone(1, "lost", false);
@@ -201,12 +255,13 @@ proptest! {
         }
         for (holder, id) in left {
             match holder {
-                LEAD => { let item = world.item(id, Vec::new()); world.book.listed(vec![item]); }
+                LEAD => { let item = world.item(id, kept(id)); world.book.listed(vec![item]); }
                 _ => world.offer(holder, id, sizes[id as usize - 1]),
             }
             world.act();
         }
         world.book.lead_listed();
+        world.is_late = false;
         world.act();
         for turn in 0..5_000 {
             if world.is_complete() {
@@ -296,6 +351,43 @@ fn what_an_earlier_attempt_left_counts_if_it_is_the_leads_and_not_at_all_otherwi
             world.act();
         }
         assert!(world.is_complete());
+    }
+}
+
+#[test]
+fn what_came_before_staging_was_emptied_comes_again_whenever_the_book_hears_of_it() {
+    for (hears_before, is_told_first) in [(true, false), (false, true), (false, false)] {
+        let mut world = World::new(&[1000], BTreeSet::new());
+        world.is_late = true;
+        let item = world.item(1, vec![(Extent::new(0, CHUNK), wrong(1, 0, 0))]);
+        world.book.listed(vec![item]);
+        world.book.lead_listed();
+        world.act();
+        if is_told_first {
+            world.answer();
+            world.act();
+        }
+        // A chunk of the lead's is in staging.
+        world.send(0);
+        if hears_before {
+            world.tell();
+        }
+        if !is_told_first {
+            world.answer();
+            world.act();
+        }
+        assert!(world.untold.is_empty() == hears_before && world.to_empty.len() == 1);
+        if is_told_first {
+            world.tell();
+        }
+        world.empty();
+        world.tell();
+        for turn in 0..100 {
+            world.act();
+            world.send(turn);
+            world.tell();
+        }
+        assert!(world.is_complete(), "{hears_before} {is_told_first}: {:?}", world.here);
     }
 }
 
