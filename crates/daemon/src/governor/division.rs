@@ -4,7 +4,6 @@
 //!
 //! Not here: who looks, and when (`super`).
 
-use super::INTERVAL;
 use super::contracts::{Terms, Way};
 use model::quantity::RATE_MIN;
 use model::{Class, mutant};
@@ -16,9 +15,11 @@ use plan::shares::{Bound, Claim, Share, divide};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use transfer::Direction;
 
+/// How often the rates are looked at, besides when a job begins.
+pub const INTERVAL: Duration = Duration::from_millis(250);
 /// A job that moves less than this part of what it may have cannot use more.
 const USED: f64 = 0.85;
 /// It may want so much more at the next look.

@@ -20,17 +20,14 @@ use crate::error::{Error, Result};
 use board::Board;
 use contracts::Held;
 pub use division::{Allotment, Held as HeldBy};
-use division::{Division, Governed};
+use division::{Division, Governed, INTERVAL};
 use model::Exit;
 use mover::Snapshot;
 use mover::session::{Member, Roster, Who};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// How often the rates are looked at, besides when a job begins.
-const INTERVAL: Duration = Duration::from_millis(250);
+use std::time::Instant;
 
 pub struct Governor {
     shared: Arc<Shared>,

@@ -131,7 +131,8 @@ impl Roster {
         let is_quiet = |_: &mut Vec<Entry>| self.next.load(Relaxed) == known && !is_stopped.load(Relaxed);
         let mut entries = self.lock();
         let patience = if entries.is_empty() { Duration::MAX } else { patience };
-        entries = self.changed.wait_timeout_while(entries, patience, is_quiet).unwrap_or_else(PoisonError::into_inner).0;
+        entries =
+            self.changed.wait_timeout_while(entries, patience, is_quiet).unwrap_or_else(PoisonError::into_inner).0;
         drop(entries);
         self.next.load(Relaxed)
     }
