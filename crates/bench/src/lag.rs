@@ -44,6 +44,8 @@ use figures::{Raw, Run};
 const SETTLE: Duration = Duration::from_secs(2);
 /// With many files that rest, listing them takes longer: this much more for each thousand.
 const SETTLE_PER_THOUSAND: Duration = Duration::from_millis(60);
+/// Files that are younger than two seconds when they are found are taken for files that grow.
+const RESTING: Duration = Duration::from_millis(2500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Options {
@@ -165,7 +167,10 @@ impl Meter<'_> {
         let source = self.bed.workspace.join("source");
         remove_tree(&source)?;
         fs::create_dir(&source).map_err(Error::io("create", &source))?;
-        appender::idle(&source, self.options.idle_files)?;
+        if self.options.idle_files > 0 {
+            appender::idle(&source, self.options.idle_files)?;
+            self.pause(RESTING);
+        }
         let delivery = self.delivery(&follower.name)?;
         let set = Set { name: "growing".into(), files: pace.files.into(), bytes: pace.bytes(), source };
         let server = self.server(follower)?;

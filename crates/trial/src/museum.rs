@@ -276,6 +276,22 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "staging of a growing file whose sync failed is gone on with",
         Trial(&["simulate", "--growing", "--first", "48", "--seeds", "1"]),
     ),
+    (
+        "trust-the-size",
+        "a file that was rewritten at its size counts as unchanged",
+        Test("mover", "published_again_also_at_equal_size"),
+    ),
+    ("trust-the-inode", "a second name of a file is taken for its new one", Test("store", "two_names_of_a_file")),
+    (
+        "close-chunk-at-its-boundary",
+        "a growing file of one chunk is digested as if it went on",
+        Test("mover", "end_at_a_chunk_s_boundary"),
+    ),
+    (
+        "forget-taken-back",
+        "what left the sender's book for a buffer is not sent again when it is asked for",
+        Test("mover", "lies_in_a_buffer_is_sent_again"),
+    ),
     ("seal-before-settling", "a growing file appears uncompared", Test("mover", "patched")),
     ("show-past-the-frontier", "a reader of a growing file sees a hole", Test("store", "posix::view")),
     ("patch-the-prefix", "bytes change that a reader of a growing file has seen", Test("store", "posix::view")),

@@ -41,6 +41,8 @@ pub struct InFlight {
 /// a chunk, and for all of an object.
 const ASKED_AGAIN_PER_CLAIM: u64 = 4;
 const ASKED_AGAIN_FREE: u64 = 64;
+/// A fragment of so many bytes is not cut further: the first window of a stream holds about as much.
+const FRAGMENT_SHARED_BYTES: u64 = 16 << 10;
 
 impl Large {
     pub fn new(batch: Arc<Batch>, index: usize, gaps: VecDeque<Extent>) -> Large {
@@ -77,23 +79,25 @@ impl Large {
 
     pub fn is_claimable(&self) -> bool {
         match self.available_bytes {
-            Some(available) => !self.next_fragment(available).is_empty(),
+            Some(available) => !self.next_fragment(available, 1).is_empty(),
             None => !self.gaps.is_empty() || self.next_start.is_some(),
         }
     }
 
-    /// The next piece of an object that grows; empty where there is none yet.
-    fn next_fragment(&self, available: u64) -> Extent {
+    /// The next piece of an object that grows; empty where there is none yet. What there is, is shared out among the lanes: a
+    /// stream that has rested takes a round trip for each window, and may hold no more than one.
+    fn next_fragment(&self, available: u64, lanes: u64) -> Extent {
         let (start, end) = match (self.gaps.front(), self.next_start) {
             (Some(gap), _) => (gap.start, gap.end),
             (None, start) => (start.unwrap_or(available), available),
         };
-        Extent::new(start, end.min(available).min(start + FRAGMENT_BYTES_MAX).max(start))
+        let share = available.saturating_sub(start).div_ceil(lanes).clamp(FRAGMENT_SHARED_BYTES, FRAGMENT_BYTES_MAX);
+        Extent::new(start, end.min(available).min(start + share).max(start))
     }
 
-    pub fn next_extent(&self, chunk_bytes: u64) -> Extent {
+    pub fn next_extent(&self, chunk_bytes: u64, lanes: u64) -> Extent {
         if let Some(available) = self.available_bytes {
-            return self.next_fragment(available);
+            return self.next_fragment(available, lanes);
         }
         match (self.gaps.front(), self.next_start) {
             (Some(gap), _) => Extent::new(gap.start, gap.end.min(gap.start / chunk_bytes * chunk_bytes + chunk_bytes)),

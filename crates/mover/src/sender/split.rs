@@ -446,7 +446,9 @@ impl Split {
     pub fn resend(&mut self, runs: &[IdRun], extents: &[ExtentRecord]) -> Result<(), Refusal> {
         self.check_runs(runs)?;
         let mut ids = Ids::of(runs);
-        while let Some(id) = ids.next(|ids| self.first_of(&[State::Sending, State::Buffered], ids)) {
+        let sent = [State::Sending, State::Buffered];
+        let sent = if mutant::is_on("forget-taken-back") { &sent[..1] } else { &sent };
+        while let Some(id) = ids.next(|ids| self.first_of(sent, ids)) {
             self.take_back_small(id, true);
         }
         for record in extents {

@@ -230,6 +230,26 @@ fn a_header_that_is_patched_at_the_end_is_sent_again_before_anything_appears() {
 }
 
 #[test]
+fn files_that_end_at_a_chunk_s_boundary_or_beside_it_are_what_their_source_is() {
+    let sizes = [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 2 << 20];
+    for (way, digest) in [(Way::Here, DigestAlgorithm::Blake3), (Way::Session, DigestAlgorithm::Blake3)] {
+        let bench = Bench::new();
+        let job = bench.start(way, renamed(), digest);
+        for size in sizes {
+            append(&bench.from(&format!("f{size}.tmp")), &content(size as u64, size));
+        }
+        bench.wait_for("all of it arrives", || bench.arrived_bytes() == sizes.iter().sum::<usize>() as u64);
+        for size in sizes {
+            fs::rename(bench.from(&format!("f{size}.tmp")), bench.from(&format!("f{size}"))).unwrap();
+        }
+        let report = bench.end(job);
+        assert_eq!(report.snapshot.counts.files_failed, 0, "{way:?}");
+        sizes.iter().for_each(|size| bench.same(&format!("f{size}")));
+        assert!(!bench.heard.has(|event| matches!(event, Followed::Rewritten { .. })), "{way:?}");
+    }
+}
+
+#[test]
 fn a_quiet_file_is_complete_and_one_that_goes_on_is_published_again() {
     for way in [Way::Here, Way::Session] {
         let bench = Bench::new();

@@ -29,8 +29,9 @@ impl Split {
     }
 
     pub(super) fn claim_chunk(&mut self, lane: u32, id: u64) -> Claim {
+        let lanes = self.lanes.len() as u64;
         let large = self.large.get_mut(&id).expect("claimable objects are held");
-        let extent = large.next_extent(self.chunk_bytes);
+        let extent = large.next_extent(self.chunk_bytes, lanes);
         if !self.bytes.may_send(extent.length()) {
             return Claim::NoCredit;
         }

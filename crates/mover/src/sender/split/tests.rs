@@ -4,6 +4,7 @@ use super::*;
 use crate::sender::states::STEPS;
 use model::{Entry, Generation, Name, ObjectId};
 use proptest::prelude::*;
+use wire::limits::FRAGMENT_BYTES_MAX;
 
 const CHUNK: u64 = 1 << 20;
 
@@ -189,6 +190,39 @@ fn a_receiver_that_grants_everything_does_not_make_the_book_grow() {
     assert!(split.bytes.may_send(IN_FLIGHT_BYTES) && split.bytes.in_flight() == 0);
     split.bytes.sent(1);
     assert!(!split.bytes.may_send(IN_FLIGHT_BYTES));
+}
+
+#[test]
+fn what_lies_in_a_buffer_is_sent_again_when_it_is_asked_for() {
+    let mut split = described(&[1024; 3], |_| 0);
+    let all = [IdRun { first: 1, count: 3 }];
+    assert_eq!(files_of(split.claim(0)), [1, 2, 3]);
+    split.buffered(&all).unwrap();
+    assert!(split.is_idle() && matches!(split.claim(0), Claim::NoWork));
+    split.resend(&[IdRun { first: 2, count: 1 }], &[]).unwrap();
+    assert_eq!(files_of(split.claim(0)), [2]);
+}
+
+#[test]
+fn what_there_is_of_a_growing_file_is_shared_out_among_the_lanes() {
+    let mut split = Split::new(CHUNK, 10, 1 << 40);
+    let growing = SourceObject { end: store::End::Growing, ..object(1, 0, 0) };
+    split.describe(Arc::new(Batch { objects: vec![growing], charge: None }));
+    split.want(&[IdRun { first: 1, count: 1 }], &[]).unwrap();
+    (0..4).for_each(|lane| assert!(matches!(split.claim(lane), Claim::NoWork)));
+    split.grow(1, 200_000);
+    let mut lengths: Vec<_> = (0..4).map(|lane| chunk_of(split.claim(lane)).1.length()).collect();
+    assert_eq!(lengths[0], 50_000);
+    split.grow(1, 200_100);
+    lengths.extend(std::iter::from_fn(|| match split.claim(0) {
+        Claim::NoWork => None,
+        claim => Some(chunk_of(claim).1.length()),
+    }));
+    assert_eq!(lengths.iter().sum::<u64>(), 200_100);
+    // A fragment of a few packets is not cut further; of a long backlog each is as long as it may be.
+    assert_eq!(lengths.iter().filter(|length| **length < 16 << 10).count(), 1, "{lengths:?}");
+    split.grow(1, 1 << 30);
+    assert_eq!(chunk_of(split.claim(1)).1.length(), FRAGMENT_BYTES_MAX);
 }
 
 #[test]

@@ -107,6 +107,20 @@ fn a_locked_file_is_complete_when_its_lock_is_given_back() {
 }
 
 #[test]
+fn two_names_of_a_file_that_grows_are_two_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watched = Watched::new(dir.path(), Until::Close);
+    let mut writer = open(&dir.path().join("f"));
+    writer.write_all(b"x").unwrap();
+    watched.wait_until_found("f");
+    fs::hard_link(dir.path().join("f"), dir.path().join("g")).unwrap();
+    watched.wait_until_found("g");
+    drop(writer);
+    watched.wait_until_ended("f");
+    watched.wait_until_ended("g");
+}
+
+#[test]
 fn an_overflow_of_hints_is_made_up_for_by_listing() {
     let dir = tempfile::tempdir().unwrap();
     let mut watched = Watched::new(dir.path(), Until::Close);
