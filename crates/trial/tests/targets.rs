@@ -46,4 +46,5 @@ targets! {
     configuration RUNS,
     tickets RUNS,
     options RUNS,
+    ftp RUNS,
 }

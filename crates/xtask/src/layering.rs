@@ -47,7 +47,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("needs", &[]),
     ("fakes", &["model"]),
     ("conformance", &["model", "store"]),
-    ("trial", &["model", "os", "store", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator", "lab"]),
+    (
+        "trial",
+        &["model", "os", "store", "foreign", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator", "lab"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -6,6 +6,7 @@
 mod bytes;
 mod configuration;
 mod frames;
+mod ftp;
 mod ledger;
 mod locations;
 mod manifests;
@@ -31,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "configuration", run: configuration::run, bytes_max: 4096 },
     Target { name: "tickets", run: tickets::run, bytes_max: 1024 },
     Target { name: "options", run: options::run, bytes_max: 128 },
+    Target { name: "ftp", run: ftp::run, bytes_max: 1024 },
 ];
 
 pub fn find(name: &str) -> Option<&'static Target> {
