@@ -163,7 +163,7 @@ impl Queue {
     /// What is known of a job's size is guessed of its owner's next one.
     fn note_size(&mut self, id: JobId) {
         let Some(entry) = self.jobs.get(&id) else { return };
-        if let Some(is_small) = entry.job.work.is_small() {
+        if let Some(is_small) = entry.job.work.is_small().filter(|_| !entry.job.facts.is_standing) {
             self.pairs[entry.pair].guesses.insert(entry.share, is_small);
         }
     }
