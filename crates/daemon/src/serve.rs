@@ -333,12 +333,11 @@ fn tell_metrics(
 
 /// What this host belongs to, where another one heads it.
 fn join(options: &ServeOptions, identity: &net::Identity) -> Result<Option<Joined>> {
-    let joined = Joined::of(&options.state_dir, options.join.as_deref(), identity)?;
-    if joined.is_some() && !options.takes_orders {
+    if !options.takes_orders && (options.join.is_some() || crate::hosts::is_member(&options.state_dir)) {
         return Err(Error::new(Exit::Usage, "a host of an endpoint of several carries out jobs for its clients")
             .hint("omit --no-orders"));
     }
-    Ok(joined)
+    Joined::of(&options.state_dir, options.join.as_deref(), identity)
 }
 
 fn attend(host: &Arc<EndpointHost>, joined: Joined, addresses: &[String]) -> Result<()> {

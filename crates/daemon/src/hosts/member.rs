@@ -1,6 +1,6 @@
 //! A host that belongs to an endpoint which another host heads: it says every few seconds that it is there, and asks who clients are.
 //!
-//! `head/` below the state directory holds what is known of the head; it is made when a token is redeemed.
+//! `head/` below the state directory holds what is known of the head, and the id of the token that was redeemed last.
 //!
 //! Invariants:
 //! - What a client may is what the head's newest answer says. One that the head does not know is unknown here from that answer on, and
@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 use crate::hand_in::Desk;
 use crate::host::rights::Rights;
 use crate::issue::read_token;
+use crate::limited::id_of_credential;
+use crate::private_file::{self, Existing};
 use crate::time::rfc3339;
 use model::name::relative_path;
 use model::{Class, Exit, Pin};
@@ -34,6 +36,8 @@ use wire::message::{Attend, ClientRecord, Standing};
 
 const DIRECTORY: &str = "head";
 const NAME: &str = "head";
+const REDEEMED: &str = "redeemed";
+const TOKEN_ID_BYTES_MAX: u64 = 64;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// For an answer of the head, and for a client who waits for one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -84,14 +88,21 @@ impl Joined {
                     .hint("use another --state-dir"));
             }
             let known = book.has(NAME).then(|| book.get(NAME)).transpose()?;
+            let kept = state.join(DIRECTORY).join(REDEEMED);
+            let redeemed = private_file::read(&kept, TOKEN_ID_BYTES_MAX, false)?;
             match (read_token(path)?, known) {
                 (Some(ticket), Some(known)) if ticket.pin != known.pin => {
                     return Err(Error::new(Exit::Usage, "this state directory belongs to a host of another endpoint")
                         .hint("use another --state-dir"));
                 }
-                // A token is good once.
-                (_, Some(_)) => {}
-                (Some(ticket), None) => _ = enrol(&ticket, NAME, identity, &book, Replace::SameIdentity)?,
+                // A token is good once, and a service is started with it each time.
+                (None, Some(_)) => {}
+                (Some(ticket), Some(_)) if redeemed == Some(id_of_credential(&*ticket.credential).into_bytes()) => {}
+                (Some(ticket), _) => {
+                    enrol(&ticket, NAME, identity, &book, Replace::SameIdentity)?;
+                    private_file::write(&kept, id_of_credential(&*ticket.credential).as_bytes(), Existing::Replace)
+                        .map_err(|e| Error::of_file("write", &kept, e))?;
+                }
                 (None, None) => {
                     return Err(Error::new(Exit::Usage, format!("there is no token in {}", crate::error::shown(path)))
                         .hint("make one at the first host: `thalweg host invite NAME --token-file F`"));

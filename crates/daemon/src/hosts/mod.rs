@@ -15,4 +15,4 @@ mod member;
 
 pub use book::{HostBook, Listed};
 pub use known::Site;
-pub(crate) use member::{Joined, Membership};
+pub(crate) use member::{Joined, Membership, is_member};

@@ -131,8 +131,8 @@ fn one(
         command.env_remove("CI");
     }
     let start = Instant::now();
-    let status = command.stdout(log.try_clone().context("share the log")?).stderr(log).status();
-    let is_success = status.with_context(|| format!("run {}", program.path.display()))?.success();
+    command.stdout(log.try_clone().context("share the log")?).stderr(log);
+    let is_success = step.is_success(&mut command).with_context(|| format!("run {}", program.path.display()))?;
     at.ran.lock().expect("no worker panics").push((name.clone(), start.elapsed().as_secs_f64()));
     let log = String::from_utf8_lossy(&fs::read(&path).context("read the log")?).into_owned();
     let mut outcome = of_tests(is_success, &log);

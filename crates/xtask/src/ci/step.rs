@@ -1,9 +1,11 @@
 //! One step: how each kind of work is run, and what comes of it.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -13,6 +15,9 @@ use crate::{first_build, previous, tidy};
 
 /// Enough of a failing log to show the panic of a test among its neighbours.
 const LOG_LINES_SHOWN: usize = 200;
+/// The longest step takes four minutes on two cores.
+const LASTS_AT_MOST: Duration = Duration::from_secs(1200);
+const POLL: Duration = Duration::from_millis(20);
 /// Who a process is that is not root.
 const NOBODY: [&str; 4] = ["unshare", "--user", "--map-user=65534", "--map-group=65534"];
 
@@ -93,8 +98,8 @@ impl Step {
             Work::Cargo(arguments) => self.whole(cargo().args(arguments), surroundings),
             Work::Tested(arguments) => self.tested(arguments, surroundings),
             Work::Product(arguments) => {
-                let outcome = self.whole(cargo().args(arguments), surroundings)?;
-                outcome.with_size(&surroundings.product)
+                let (is_success, log) = self.logged(cargo().args(arguments), surroundings)?;
+                self.clean(is_success, &log, surroundings).with_size(&surroundings.product)
             }
             Work::Edge => {
                 let folder = target.join("edge");
@@ -162,10 +167,13 @@ impl Step {
         if known.is_empty() {
             *known = programs::found(&artifacts, &surroundings.workspace)?;
         }
+        Ok(Outcome { note: format!("{} test programs", known.len()), ..self.clean(is_success, &log, surroundings) })
+    }
+
+    /// Of a compiler: a warning is a failure.
+    fn clean(&self, is_success: bool, log: &str, surroundings: &Surroundings) -> Outcome {
         let is_clean = is_success && !log.lines().any(|line| line.starts_with("warning"));
-        let note = format!("{} test programs", known.len());
-        let details = if is_clean { Vec::new() } else { self.shown(&log, surroundings) };
-        Ok(Outcome { note, ..Outcome::of_step(details) })
+        Outcome::of_step(if is_clean { Vec::new() } else { self.shown(log, surroundings) })
     }
 
     /// Runs a command that succeeds or fails as one.
@@ -184,13 +192,29 @@ impl Step {
         let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
         at.prepare(command);
         command.stdout(stdout.map_or_else(|| log.try_clone(), Ok).context("share the log")?).stderr(log);
-        let is_success = match command.status() {
-            Ok(status) => status.success(),
+        let is_success = match self.is_success(command) {
+            Ok(is_success) => is_success,
             // What is not installed fails its own step.
             Err(error) => return Ok((false, format!("run {}: {error}", command.get_program().display()))),
         };
         let log = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         Ok((is_success, String::from_utf8_lossy(&log).into_owned()))
+    }
+
+    /// Runs a command to its end. What hangs is killed, unless it is of the kind that takes hours, so that the rest is told.
+    pub fn is_success(&self, command: &mut Command) -> io::Result<bool> {
+        let (mut child, began) = (command.spawn()?, Instant::now());
+        loop {
+            match child.try_wait()? {
+                Some(status) => return Ok(status.success()),
+                None if self.extent < Extent::Full && began.elapsed() > LASTS_AT_MOST => {
+                    child.kill()?;
+                    println!("{}: stopped after {} s", self.name, LASTS_AT_MOST.as_secs());
+                    return Ok(child.wait()?.success());
+                }
+                None => sleep(POLL),
+            }
+        }
     }
 
     fn log(&self, surroundings: &Surroundings) -> PathBuf {
