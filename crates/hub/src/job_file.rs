@@ -107,6 +107,9 @@ impl JobFile {
     }
 
     pub fn from_value(value: Value) -> Result<JobFile> {
+        if !value.is_object() {
+            return Err(wrong("a job is an object with keys, and this is none", FIELDS));
+        }
         serde_json::from_value(value).map_err(|e| wrong(e.to_string(), FIELDS))
     }
 
@@ -464,6 +467,8 @@ mod tests {
         let labels: String = (0..40).map(|n| format!("l{n} = \"\"\n")).collect();
         assert!(wish(&format!("{PLAIN}[labels]\n{labels}")).unwrap_err().contains("at most 32 labels"));
         assert!(wish("[").unwrap_err().contains("not TOML"));
+        let list = r#"["copy", "a:x", "b:y", {}, null, null, null, [], null, null, null, [], {}, {}, null]"#;
+        assert!(JobFile::from_json(list).unwrap_err().message.contains("object with keys"));
     }
 
     #[test]

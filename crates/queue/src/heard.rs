@@ -103,7 +103,7 @@ impl Queue {
     fn goes_on(&mut self, now: Now, id: JobId, news: &News) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.job.work = news.work;
-        if news.work.files_done + news.work.bytes_done > 0 {
+        if news.work.files_done.max(news.work.bytes_done) > 0 {
             entry.job.failures = 0;
         }
         let (status, reason, role) = (entry.job.status, entry.job.reason, entry.job.role);
