@@ -189,6 +189,10 @@ impl JobFile {
             None => None,
         };
         let mut spec = self.spec(kind)?;
+        if !spec.replicas.is_empty() {
+            let hint = "`thalweg cp --replica` fetches from several holders";
+            return Err(wrong("`replica` is no option of a job between two endpoints", hint));
+        }
         let (from, to) = (self.endpoint(&spec.sources)?, self.endpoint(std::slice::from_ref(&spec.destination))?);
         for window in &self.windows {
             window.check()?;
@@ -438,6 +442,7 @@ mod tests {
             ("[options]\nfsnyc = true", "unknown field `fsnyc`"),
             ("[options]\nsources = []", "no option of a job"),
             ("[options]\ndelete = true", "kind sync"),
+            ("[options]\ndigest = \"blake3\"\nreplica = [\"c:x\"]", "`replica` is no option of a job"),
             ("[options]\nitemize = true", "where the command is given"),
             ("kind = \"move\"\n[options]\ndry-run = true", "only copies can be rehearsed"),
             ("kind = \"follow\"", "when a file is complete"),

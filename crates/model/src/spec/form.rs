@@ -173,8 +173,6 @@ fn of_options(options: TransferOptions) -> Form {
     } = options;
     let default = TransferOptions::default();
     let kept = fidelity.names();
-    let ends = follow.iter().flat_map(|follow| &follow.ends).map(|end| Escaped(&end.to_bytes()).to_string());
-    let ends: Vec<_> = ends.collect();
     Form {
         fsync: unless(fsync, default.fsync),
         verify: unless(verify, default.verify),
@@ -200,13 +198,21 @@ fn of_options(options: TransferOptions) -> Form {
         max_transfer: payload_bytes_max,
         buffer: unless(buffer, default.buffer),
         class: class.map(|class| class.name().to_owned()),
-        until: follow.as_ref().map(|follow| Escaped(&follow.until.to_bytes()).to_string()),
-        end: (!ends.is_empty()).then_some(ends),
-        show: view.map(|_| SHOWN.to_owned()),
-        sealed_list: sealed_list.map(|name| Escaped(name.as_bytes()).to_string()),
-        append_only: follow.as_ref().and_then(|follow| follow.is_append_only.then_some(true)),
-        lag_alarm: follow.as_ref().and_then(|follow| Some(follow.alarm?.written())),
         slice: slice.map(|slice| slice.instead_of.iter().map(ToString::to_string).collect()),
+        ..of_following(follow.as_deref(), view.is_some(), sealed_list)
+    }
+}
+
+fn of_following(follow: Option<&Follow>, is_shown: bool, sealed_list: Option<Name>) -> Form {
+    let text = |bytes: &[u8]| Escaped(bytes).to_string();
+    let ends: Vec<_> = follow.iter().flat_map(|follow| &follow.ends).map(|end| text(&end.to_bytes())).collect();
+    Form {
+        until: follow.map(|follow| text(&follow.until.to_bytes())),
+        end: (!ends.is_empty()).then_some(ends),
+        show: is_shown.then(|| SHOWN.to_owned()),
+        sealed_list: sealed_list.map(|name| text(name.as_bytes())),
+        append_only: follow.and_then(|follow| follow.is_append_only.then_some(true)),
+        lag_alarm: follow.and_then(|follow| Some(follow.alarm?.written())),
         ..Form::default()
     }
 }
