@@ -256,6 +256,8 @@ fn endpoints_of_several_hosts_are_one_name_each() {
     // Started again with the same token, it goes on.
     houses.servers.pop().unwrap().1.kill();
     houses.serve("a3", "from", &["--join", "token-a4"]);
+    let copied = || names(&houses.bed.run(&["cp", "--json", "a:x/", "b:u/"]).succeeded().done());
+    until("a4 to be heard where it is now", || copied() == ["a", "a.a2", "a.a4"]);
     // Without the head the others go on.
     houses.servers.remove(0).1.kill();
     let done = houses.bed.run(&["cp", "--json", "a:x/", "b:v/"]).succeeded().done();

@@ -4,6 +4,7 @@
 //!
 //! Not here: who looks, and when (`super`).
 
+use super::INTERVAL;
 use super::contracts::{Terms, Way};
 use model::quantity::RATE_MIN;
 use model::{Class, mutant};
@@ -83,6 +84,9 @@ pub struct Allotment {
 pub struct Division {
     jobs: HashMap<u64, Job>,
     ways: [GivingWay; 2],
+    /// What each class may have, as of the last judgement.
+    may: [[Option<f64>; 3]; 2],
+    judged: Option<Instant>,
 }
 
 /// What is kept of a job from look to look.
@@ -96,16 +100,21 @@ struct Job {
 }
 
 impl Division {
+    /// Gives each job its rate. Those that were there before are measured and judged once in `INTERVAL`, however often this is called.
     pub fn look<G: Governed>(&mut self, jobs: &[G], terms: &Terms, minute: u32, now: Instant) -> Vec<Allotment> {
         let is_there = |id: &u64| jobs.iter().any(|job| job.id() == *id);
         self.jobs.retain(|id, _| is_there(id));
+        let is_due = self.judged.is_none_or(|judged| now.saturating_duration_since(judged) >= INTERVAL * 9 / 10);
+        if is_due {
+            self.judged = Some(now);
+        }
         let mut allotted = Vec::new();
         for way in Way::ALL {
             let mut of_way: Vec<_> = jobs.iter().filter(|job| job.is_sender() == (way == Way::Out)).collect();
             of_way.iter().for_each(|job| mark(*job, terms, way));
             // In an order that does not depend on when they began: equal jobs get equal shares.
             of_way.sort_by_key(|job| job.id());
-            allotted.extend(self.look_one_way(&of_way, terms, minute, now, way));
+            allotted.extend(self.look_one_way(&of_way, terms, minute, is_due.then_some(now), way));
         }
         allotted
     }
@@ -115,7 +124,7 @@ impl Division {
         jobs: &[&G],
         terms: &Terms,
         minute: u32,
-        now: Instant,
+        due: Option<Instant>,
         way: Way,
     ) -> Vec<Allotment> {
         let classes = Class::ALL.map(|class| jobs.iter().any(|job| job.who().class == class));
@@ -127,11 +136,14 @@ impl Division {
                 (rate.is_some() || term.guarantee.is_some()) && jobs.iter().any(|job| term.is_of(job.who(), way))
             });
         if !are_mixed && !is_held {
-            self.ways[way as usize] = GivingWay::default();
+            (self.ways[way as usize], self.may[way as usize]) = Default::default();
             return jobs.iter().map(|job| self.let_go(*job, way)).collect();
         }
-        jobs.iter().for_each(|job| self.measure(*job, now, are_mixed));
-        let may = if are_mixed { self.give_way(jobs, way) } else { [None; 3] };
+        if let Some(now) = due {
+            jobs.iter().for_each(|job| self.measure(*job, now, are_mixed));
+            self.may[way as usize] = if are_mixed { self.give_way(jobs, way) } else { [None; 3] };
+        }
+        let may = self.may[way as usize];
         let (bounds, held) = bounds(jobs, terms, &rates, way, may);
         let claims: Vec<_> = jobs.iter().map(|job| self.claim(*job)).collect();
         let shares = given_out(&claims, &bounds);

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the rates are looked at.
+/// How often the rates are looked at, besides when a job begins.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 pub struct Governor {
@@ -48,17 +48,16 @@ impl Governor {
         let shared = Arc::new(Shared { roster, is_stopped: AtomicBool::new(false), allotted: Mutex::default() });
         let of_thread = shared.clone();
         let run = move || {
-            let mut division = Division::default();
+            let (mut division, mut known) = (Division::default(), 0);
             while !of_thread.is_stopped.load(Relaxed) {
-                of_thread.roster.wait(&of_thread.is_stopped);
+                // A new job is held from its first bytes on, or many short ones would pass any limit.
+                known = of_thread.roster.wait(known, INTERVAL, &of_thread.is_stopped);
                 let members = of_thread.roster.members();
                 let terms = held.now();
                 let now = Instant::now();
                 let allotted = division.look(&members, &terms, net::clock::local_minute_of_week(), now);
                 board.show(&allotted, now);
                 *of_thread.allotted.lock().unwrap_or_else(PoisonError::into_inner) = allotted;
-                drop(members);
-                std::thread::park_timeout(INTERVAL);
             }
             of_thread.roster.members().iter().for_each(|member| member.set_rate(None));
         };

@@ -174,6 +174,21 @@ fn a_cap_is_kept_is_given_up_by_who_cannot_use_it_and_changes_at_its_minute() {
 }
 
 #[test]
+fn short_jobs_one_after_another_are_held_like_one_that_lasts() {
+    let terms = terms("[contract.a]\ndirection = 'out'\nrate = '4MB'\n");
+    let lasts = Fake::new(1, Class::Normal, LINK);
+    let mut link = Link::new();
+    link.run(&[&lasts], &[1.0], &terms, 8);
+    for id in 2..60 {
+        let short = Fake::new(id, Class::Normal, LINK);
+        link.now += TICK / 25;
+        link.division.look(&[&lasts, &short], &terms, 0, link.now);
+        let (a, b) = (lasts.rate.get().unwrap(), short.rate.get().unwrap());
+        assert!(a + b <= 4_100_000 && b >= 1_900_000, "{a} and {b} a second of 4 MB");
+    }
+}
+
+#[test]
 fn what_nobody_uses_is_had_at_once_by_whoever_can_use_it() {
     let terms = terms("[contract.a]\ndirection = 'out'\nrate = '4MB'\n");
     let jobs = [Fake::new(1, Class::Normal, 100e3), Fake::new(2, Class::Normal, 100e3)];

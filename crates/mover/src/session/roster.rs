@@ -11,6 +11,7 @@ use model::progress::{Counts, LaneTimes, StreamFacts};
 use model::{Class, JobId, Pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// In whose name a job runs, and what it counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,8 +90,10 @@ pub struct Member {
 
 impl Roster {
     pub(super) fn add(&self, who: Who, job: Arc<dyn Listed>, progress: Arc<Progress>, is_sender: bool) {
+        let mut entries = self.lock();
         let id = self.next.fetch_add(1, Relaxed);
-        self.lock().push(Entry { id, who: Arc::new(who), job, progress, is_sender });
+        entries.push(Entry { id, who: Arc::new(who), job, progress, is_sender });
+        drop(entries);
         self.changed.notify_all();
     }
 
@@ -122,11 +125,15 @@ impl Roster {
         sums
     }
 
-    /// Waits until there is a job, or until whoever waits is stopped.
-    pub fn wait(&self, is_stopped: &AtomicBool) {
-        let entries = self.lock();
-        let waited = self.changed.wait_while(entries, |entries| entries.is_empty() && !is_stopped.load(Relaxed));
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    /// Waits until a job was added to the `known` first ones, or for this long while there are jobs, or until whoever waits is stopped.
+    /// Returns how many have been added.
+    pub fn wait(&self, known: u64, patience: Duration, is_stopped: &AtomicBool) -> u64 {
+        let is_quiet = |_: &mut Vec<Entry>| self.next.load(Relaxed) == known && !is_stopped.load(Relaxed);
+        let mut entries = self.lock();
+        let patience = if entries.is_empty() { Duration::MAX } else { patience };
+        entries = self.changed.wait_timeout_while(entries, patience, is_quiet).unwrap_or_else(PoisonError::into_inner).0;
+        drop(entries);
+        self.next.load(Relaxed)
     }
 
     /// Stops whoever waits with this flag.
