@@ -71,7 +71,7 @@ impl LimitArgs {
 /// Reads a time span; a bare number is seconds, as rsync has it.
 fn time(text: &str) -> Result<Duration, String> {
     let is_bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    crate::args::values::time_span(&if is_bare { format!("{text}s") } else { text.to_owned() })
+    model::quantity::parse_span(&if is_bare { format!("{text}s") } else { text.to_owned() })
 }
 
 #[cfg(test)]

@@ -166,10 +166,10 @@ pub struct SelectionArgs {
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_MAX_SIZE")]
     max_size: Option<u64>,
     /// Only files modified within this time: 12h, 7d
-    #[arg(long, value_name = "TIME", value_parser = crate::args::values::time_span, env = "THALWEG_NEWER_THAN")]
+    #[arg(long, value_name = "TIME", value_parser = model::quantity::parse_span, env = "THALWEG_NEWER_THAN")]
     newer_than: Option<Duration>,
     /// Only files not modified within this time
-    #[arg(long, value_name = "TIME", value_parser = crate::args::values::time_span, env = "THALWEG_OLDER_THAN")]
+    #[arg(long, value_name = "TIME", value_parser = model::quantity::parse_span, env = "THALWEG_OLDER_THAN")]
     older_than: Option<Duration>,
 }
 

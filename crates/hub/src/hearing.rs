@@ -182,3 +182,92 @@ impl Owner {
         self.queue.heard(now, job, attempt, answer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_file::JobFile;
+    use crate::owner::Command;
+    use crate::scene::{anna, jobs, start, state, until};
+    use crate::{Channels, Hub};
+    use daemon::hand_in::{OrderEnded, OrderNews};
+
+    const ALL: u64 = u64::MAX;
+
+    fn told(status: Status, ended: bool) -> Told {
+        let text = "\x1b[2J\n".repeat(1000);
+        let news = OrderNews {
+            status: status as u32,
+            reason: 4_000_000_000,
+            text: text.clone(),
+            attempt: u32::MAX,
+            files_listed: ALL,
+            files_done: ALL,
+            files_skipped: ALL,
+            files_failed: ALL,
+            bytes_listed: ALL,
+            bytes_done: ALL,
+            bytes_per_second: ALL,
+            bytes_reached: ALL,
+            until: ALL,
+            ..OrderNews::default()
+        };
+        let ended = ended.then(|| OrderEnded {
+            files_done: ALL,
+            files_skipped: ALL,
+            bytes: ALL,
+            bytes_sent: ALL,
+            removed: ALL,
+            milliseconds: ALL,
+            text,
+            ..OrderEnded::default()
+        });
+        Told { news, ended, events: None }
+    }
+
+    fn says(hub: &Hub, endpoint: &str, told: Vec<(JobId, Told)>) {
+        let census = Census { endpoint: endpoint.into(), as_of: 0, told, is_whole: true };
+        hub.inner.commands.send(Command::Heard(Word::Census(census))).unwrap();
+    }
+
+    /// Ends of what it was never given, twice, or after the end; counts that no disk holds; statuses that are none.
+    #[test]
+    fn an_endpoint_that_lies_about_orders_ends_none_but_its_own_and_harms_nobody() {
+        let dir = state();
+        // Somebody who takes what is sent and says nothing: what becomes of the order is known from the lies alone.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let book = daemon::EndpointBook::new(dir.path().join("endpoints"));
+        let a = book.get("a").unwrap();
+        let addresses = vec![silent.local_addr().unwrap().to_string()];
+        book.add(&daemon::Endpoint { addresses, ..a }, daemon::endpoints::Replace::Always).unwrap();
+        let hub = start(dir.path(), Channels::default());
+        let file = |to: &str| JobFile::from_json(&format!(r#"{{"source":"a:x","destination":"b:{to}"}}"#)).unwrap();
+        let job = hub.submit(&anna(), file("y"), None).unwrap().id;
+        let status = || jobs(&hub).iter().find(|found| found.id == job.to_string()).unwrap().status.clone();
+        // Both endpoints have nothing, so it is given to `a`.
+        until(|| {
+            ["a", "b"].into_iter().for_each(|endpoint| says(&hub, endpoint, Vec::new()));
+            status() == "running"
+        });
+        let order = order_id(job, 1);
+        for lie in [Status::Succeeded, Status::Cancelled, Status::Failed] {
+            says(&hub, "b", vec![(order, told(lie, true)), (order, told(lie, true)), (job, told(lie, true))]);
+            says(&hub, "nobody", vec![(order, told(lie, true))]);
+        }
+        says(&hub, "a", vec![(order_id(job, 2), told(Status::Succeeded, true)), (order, told(Status::Running, false))]);
+        // What has an end by its status alone has none.
+        says(&hub, "a", vec![(order, told(Status::Succeeded, false))]);
+        let other = hub.submit(&anna(), file("z"), None).unwrap().id;
+        assert_eq!(status(), "running");
+        says(&hub, "a", vec![(order, told(Status::Succeeded, true)), (order, told(Status::Running, false))]);
+        until(|| status() == "succeeded");
+        let shown = hub.show(&anna(), job).unwrap();
+        assert!(!serde_json::to_string(&shown).unwrap().contains("\\u001b"), "{shown:?}");
+        assert_eq!(shown.files.ok, i64::MAX as u64);
+        says(&hub, "a", vec![(order, told(Status::Failed, true))]);
+        // It goes on for others.
+        hub.steer(&anna(), other, queue::Verb::Cancel, None).unwrap();
+        assert_eq!(status(), "succeeded");
+        hub.stop();
+    }
+}

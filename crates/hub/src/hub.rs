@@ -60,7 +60,7 @@ pub struct Hub {
 }
 
 pub(crate) struct Inner {
-    commands: SyncSender<Command>,
+    pub(crate) commands: SyncSender<Command>,
     pub(crate) reader: Arc<Reader>,
     ring: Arc<Ring>,
     live: LiveJobs,

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use transfer::matrix::{self, Given, Verbs};
 
 /// Of one job.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
@@ -28,7 +29,7 @@ const WINDOWS_MAX: usize = 32;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub struct JobFile {
-    /// `copy`, `sync`, `move` or `check`.
+    /// `copy`, `sync`, `move`, `check` or `follow`.
     #[serde(default = "copy")]
     pub kind: String,
     pub source: Sources,
@@ -88,6 +89,7 @@ fn wrong(text: impl Into<String>, hint: &str) -> Error {
     Error::new(Exit::Usage, text).hint(hint)
 }
 
+const FOLLOW: &str = "follow";
 const FIELDS: &str = "docs/hub.md lists the keys of a job file";
 
 impl JobFile {
@@ -105,6 +107,9 @@ impl JobFile {
     }
 
     pub fn from_value(value: Value) -> Result<JobFile> {
+        if !value.is_object() {
+            return Err(wrong("a job is an object with keys, and this is none", FIELDS));
+        }
         serde_json::from_value(value).map_err(|e| wrong(e.to_string(), FIELDS))
     }
 
@@ -138,7 +143,9 @@ impl JobFile {
             "sync" => Ok(Kind::Sync),
             "move" => Ok(Kind::Move),
             "check" => Ok(Kind::Check),
-            other => Err(wrong(format!("kind {other:?} is not copy, sync, move or check"), FIELDS)),
+            // An order that follows copies by the option `until`.
+            FOLLOW => Ok(Kind::Copy),
+            other => Err(wrong(format!("kind {other:?} is not copy, sync, move, check or follow"), FIELDS)),
         }
     }
 
@@ -182,6 +189,10 @@ impl JobFile {
             None => None,
         };
         let mut spec = self.spec(kind)?;
+        if !spec.replicas.is_empty() {
+            let hint = "`thalweg cp --replica` fetches from several holders";
+            return Err(wrong("`replica` is no option of a job between two endpoints", hint));
+        }
         let (from, to) = (self.endpoint(&spec.sources)?, self.endpoint(std::slice::from_ref(&spec.destination))?);
         for window in &self.windows {
             window.check()?;
@@ -205,6 +216,7 @@ impl JobFile {
             start_by: moment("start_by", &self.start_by)?,
             finish_by: moment("finish_by", &self.finish_by)?,
             windows: windows.filter(|_| !is_now),
+            is_standing: spec.options.follow.is_some(),
             nature,
         };
         // Both endpoints hear of it, which share their rates out.
@@ -255,11 +267,19 @@ impl JobFile {
                 form.insert("delete-at-root".to_owned(), json!(true));
             }
         }
+        if self.kind == FOLLOW {
+            self.check_following(sources)?;
+            // What writes goes on, whatever the network does meanwhile.
+            form.entry("retries").or_insert(json!(u32::MAX));
+        }
         form.insert("version".to_owned(), json!(model::spec::VERSION));
         form.insert("sources".to_owned(), json!(sources));
         form.insert("destination".to_owned(), json!(self.destination));
         let spec: TransferSpec =
             serde_json::from_value(Value::Object(form)).map_err(|e| wrong(e.to_string(), FIELDS))?;
+        if spec.options.follow.is_some() != (self.kind == FOLLOW) {
+            return Err(wrong("`until` is for jobs of the kind follow", "set kind = \"follow\""));
+        }
         if spec.options.tells_changes {
             return Err(wrong("`itemize` needs the copy to run where the command is given", "leave it out"));
         }
@@ -270,6 +290,28 @@ impl JobFile {
             return Err(wrong("a check compares one source with one destination", "submit a job for each source"));
         }
         Ok(spec)
+    }
+
+    /// What `thalweg follow` refuses where the files are written. Only its user knows what storage that is.
+    fn check_following(&self, sources: &[String]) -> Result<()> {
+        if !self.options.contains_key("until") {
+            let hint =
+                "set until = \"close\" among the options, or \"quiet:60s\" where the files are on network storage";
+            return Err(wrong("a job of the kind follow has to say when a file is complete", hint));
+        }
+        let given = |(key, value): (&String, &Value)| {
+            let value = value.as_str().map(str::to_owned).unwrap_or_default();
+            Given { name: key.clone(), value, is_typed: true }
+        };
+        let kept = self.options.get("keep").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let kept = kept.map(|name| Given { name: name.to_owned(), value: String::new(), is_typed: true });
+        let given: Vec<_> = self.options.iter().map(given).chain(kept).collect();
+        let to = location(&self.destination)?;
+        for source in sources {
+            let written = Location::Local(location(source)?.path().to_vec());
+            matrix::check((Verbs::FOLLOW, FOLLOW), (&written, &to), &given, &|_| true)?;
+        }
+        Ok(())
     }
 
     /// The one endpoint of all these locations.
@@ -392,7 +434,7 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_its_name() {
         for (more, text) in [
             ("sorce = 1", "unknown field `sorce`"),
-            ("kind = \"chek\"", "is not copy, sync, move or check"),
+            ("kind = \"chek\"", "is not copy, sync, move, check or follow"),
             ("class = \"urgent\"", "is not one of high, normal, low"),
             ("priority = 1000", "i8"),
             ("start_by = \"tomorrow\"", "is not a moment"),
@@ -400,8 +442,18 @@ mod tests {
             ("[options]\nfsnyc = true", "unknown field `fsnyc`"),
             ("[options]\nsources = []", "no option of a job"),
             ("[options]\ndelete = true", "kind sync"),
+            ("[options]\ndigest = \"blake3\"\nreplica = [\"c:x\"]", "`replica` is no option of a job"),
             ("[options]\nitemize = true", "where the command is given"),
             ("kind = \"move\"\n[options]\ndry-run = true", "only copies can be rehearsed"),
+            ("kind = \"follow\"", "when a file is complete"),
+            ("kind = \"follow\"\n[options]\nuntil = \"soon\"", "expected close"),
+            ("kind = \"follow\"\n[options]\nuntil = \"close\"\ncompare = \"size\"", "cannot be combined with follow"),
+            (
+                "kind = \"follow\"\n[options]\nuntil = \"close\"\nkeep = [\"hard-links\"]",
+                "cannot be combined with follow",
+            ),
+            ("[options]\nuntil = \"close\"", "kind follow"),
+            ("kind = \"follow\"\n[options]\nend = [\"idle:1m\"]", "when a file is complete"),
             ("project = \"\"", "1 to 64 bytes"),
             ("[[windows]]\nfrom = \"25:00\"\nto = \"06:00\"", "25:00"),
             ("[[windows]]\nfrom = \"22:00\"\nto = \"06:00\"\nzone = \"Mars/Olympus\"", "Mars/Olympus"),
@@ -420,6 +472,19 @@ mod tests {
         let labels: String = (0..40).map(|n| format!("l{n} = \"\"\n")).collect();
         assert!(wish(&format!("{PLAIN}[labels]\n{labels}")).unwrap_err().contains("at most 32 labels"));
         assert!(wish("[").unwrap_err().contains("not TOML"));
+        let list = r#"["copy", "a:x", "b:y", {}, null, null, null, [], null, null, null, [], {}, {}, null]"#;
+        assert!(JobFile::from_json(list).unwrap_err().message.contains("object with keys"));
+    }
+
+    #[test]
+    fn a_job_that_follows_has_the_rules_of_the_command() {
+        let text = "kind = \"follow\"\nsource = \"a:daq/\"\ndestination = \"b:daq/\"\n\
+            [options]\nuntil = \"rename:*.inprogress\"\nend = [\"marker:STOP\"]\nshow = \"prefix\"\n";
+        let wish = wish(text).unwrap();
+        let options = &wish.spec.options;
+        assert_eq!(options.follow.as_ref().unwrap().until.is_unfinished(b"x.inprogress"), Some(true));
+        assert_eq!(options.view.as_ref().unwrap().unfinished, [b"*.inprogress"[..].into()]);
+        assert_eq!((wish.kind, wish.spec.retries), (Kind::Copy, u32::MAX));
     }
 
     #[test]

@@ -43,7 +43,10 @@ pub fn answer(told: &Told) -> Answer {
             text: shown(&ended.text),
             hint: shown(&ended.hint),
             work: Work {
-                files_listed: work.files_listed.max(ended.files_done + ended.files_skipped + ended.files_failed),
+                files_listed: [ended.files_done, ended.files_skipped, ended.files_failed]
+                    .into_iter()
+                    .fold(0, u64::saturating_add)
+                    .max(work.files_listed),
                 files_done: ended.files_done,
                 bytes_done: ended.bytes,
                 is_listed: true,

@@ -1,6 +1,10 @@
 //! What following a source means: when a file that is being written counts as complete, and when the job is over.
 //!
-//! Not here: watching (`store`), and the words that a user writes (`cli`).
+//! Its words are those of `thalweg follow` and of job files: what is written here reads back as the same rule.
+//!
+//! Not here: watching (`store`).
+
+mod words;
 
 use crate::name::Name;
 use std::time::Duration;
@@ -54,6 +58,16 @@ pub enum Until {
 pub struct View {
     /// A file whose name matches one of these is shown under it: that is not its final name.
     pub unfinished: Vec<Box<[u8]>>,
+}
+
+impl View {
+    /// What the rule calls unfinished is shown under that name.
+    pub fn of(until: Option<&Until>) -> View {
+        match until {
+            Some(Until::Rename(patterns)) => View { unfinished: patterns.clone() },
+            _ => View::default(),
+        }
+    }
 }
 
 /// What is appended to the names of others.

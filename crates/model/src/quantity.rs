@@ -3,6 +3,7 @@
 //! Sizes are bytes, shown in binary units (KiB). Rates are bits per second, decimal (Gbit/s), with bytes beside them.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The lowest rate, bytes a second: below it a job would seem to stand still.
 pub const RATE_MIN: u64 = 1 << 10;
@@ -112,6 +113,22 @@ pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
     Ok(Some(bytes_per_second as u64))
 }
 
+/// Reads a time span of whole units: `90s`, `30m`, `12h`, `7d`, `2w`.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time span such as 12h, 7d or 2w");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().ok().filter(|n| (1..=1_000_000).contains(n)).ok_or_else(wrong)?;
+    Ok(Duration::from_secs(number * seconds))
+}
+
 /// A count as people read it: `21,002`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
@@ -167,6 +184,17 @@ mod tests {
         assert_eq!([parse_rate("off"), parse_rate("0"), parse_rate("unlimited")], [Ok(None), Ok(None), Ok(None)]);
         for wrong in ["", "fast", "-1M", "1 furlong", "nanMbit", "1e30Gbit", "1B"] {
             assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn time_spans_have_a_unit() {
+        let seconds = |text| parse_span(text).map(|span| span.as_secs());
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("7d"), Ok(604_800));
+        assert_eq!(seconds("2w"), Ok(1_209_600));
+        for wrong in ["", "7", "d", "0d", "-1d", "1y", "1.5h", "7\u{20ac}", "9999999999d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

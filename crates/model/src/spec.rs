@@ -95,10 +95,11 @@ impl TransferSpec {
 mod tests {
     use super::*;
     use crate::filter::{Filter, Rule};
+    use crate::follow::{Follow, FollowEnd, LagAlarm, Until, View};
     use crate::options::{Buffer, Compare, Compression, Deletion, Depths, Engine, Fsync, Slice, Verify, Wait};
     use crate::pace::Timetable;
     use crate::selection::Listed;
-    use crate::{DigestAlgorithm, Fidelity};
+    use crate::{DigestAlgorithm, Fidelity, Name};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::sync::Arc;
@@ -154,9 +155,17 @@ mod tests {
                 payload_bytes_max: Some(77),
                 congestion: None,
                 class: Some(crate::Class::Low),
-                follow: None,
-                view: None,
-                sealed_list: None,
+                follow: Some(Arc::new(Follow {
+                    until: Until::Rename(vec![b"*.\xff"[..].into()]),
+                    ends: vec![
+                        FollowEnd::Marker(Name::new(b"STOP\xff").unwrap()),
+                        FollowEnd::Idle(Duration::from_secs(60)),
+                    ],
+                    is_append_only: true,
+                    alarm: Some(LagAlarm::Bytes(5)),
+                })),
+                view: Some(Arc::new(View { unfinished: vec![b"*.\xff"[..].into()] })),
+                sealed_list: Some(Name::new(b"done\xff").unwrap()),
                 buffer: Buffer::Always,
                 wait: Wait::Delivered,
                 slice: Some(Arc::new(Slice { instead_of: vec![crate::JobId([1; 16]), crate::JobId([0xff; 16])] })),
@@ -201,7 +210,7 @@ mod tests {
     #[test]
     fn every_key_is_written_where_nothing_is_at_its_default() {
         let written = serde_json::to_value(full()).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), 44, "{written}");
+        assert_eq!(written.as_object().unwrap().len(), 50, "{written}");
     }
 
     #[test]
@@ -218,6 +227,8 @@ mod tests {
             (r#"{"version":1,"sources":["a"],"destination":"b","chunk-size":3}"#, "chunk-size"),
             (r#"{"version":1,"sources":["a"],"destination":"b","slice":["00"]}"#, "is no job"),
             (r#"{"version":1,"sources":["a"],"destination":"b","max-delete":3}"#, "max-delete"),
+            (r#"{"version":1,"sources":["a"],"destination":"b","end":["idle:1m"]}"#, "without until"),
+            (r#"{"version":1,"sources":["a"],"destination":"b","until":"soon"}"#, "expected close"),
             (r#"{"sources":["a"],"destination":"b"}"#, "missing field `version`"),
         ] {
             let error = read(text).unwrap_err();

@@ -161,7 +161,7 @@ impl Queue {
     /// Eighths that a job takes; of one that is not known, as the last one of its owner between the same endpoints.
     pub(crate) fn slots_of(&self, share: usize, pair: usize, job: &Job) -> u32 {
         let is_small = job.work.is_small().or_else(|| self.pairs[pair].guesses.get(&share).copied());
-        if is_small == Some(true) { SMALL } else { WHOLE }
+        if job.facts.is_standing || is_small == Some(true) { SMALL } else { WHOLE }
     }
 
     pub(crate) fn has_room(&self, pair: usize, class: Class, slots: u32) -> bool {

@@ -103,7 +103,7 @@ impl Queue {
     fn goes_on(&mut self, now: Now, id: JobId, news: &News) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.job.work = news.work;
-        if news.work.files_done + news.work.bytes_done > 0 {
+        if news.work.files_done.max(news.work.bytes_done) > 0 {
             entry.job.failures = 0;
         }
         let (status, reason, role) = (entry.job.status, entry.job.reason, entry.job.role);
@@ -163,7 +163,7 @@ impl Queue {
     /// What is known of a job's size is guessed of its owner's next one.
     fn note_size(&mut self, id: JobId) {
         let Some(entry) = self.jobs.get(&id) else { return };
-        if let Some(is_small) = entry.job.work.is_small() {
+        if let Some(is_small) = entry.job.work.is_small().filter(|_| !entry.job.facts.is_standing) {
             self.pairs[entry.pair].guesses.insert(entry.share, is_small);
         }
     }

@@ -23,6 +23,8 @@ pub struct Facts {
     pub finish_by: Option<i64>,
     /// For the calendar.
     pub windows: Option<Arc<str>>,
+    /// It waits for what comes and ends when somebody says so: what it holds for days is the place of a small job.
+    pub is_standing: bool,
     /// What is asked, by whom: an open job of the same nature is the same job.
     pub nature: [u8; 16],
 }

@@ -41,6 +41,7 @@ impl Scene {
             start_by: None,
             finish_by: None,
             windows: None,
+            is_standing: false,
             nature: [self.count; 16],
         }
     }

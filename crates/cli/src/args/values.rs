@@ -8,7 +8,6 @@ use model::options::Buffer;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// PATH_MAX, and what the protocol allows.
 pub const PATH_BYTES_MAX: usize = 4096;
@@ -122,22 +121,6 @@ pub fn congestion(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a time span of whole units: `90s`, `30m`, `12h`, `7d`, `2w`.
-pub fn time_span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time span such as 12h, 7d or 2w");
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().ok().filter(|n| (1..=1_000_000).contains(n)).ok_or_else(wrong)?;
-    Ok(Duration::from_secs(number * seconds))
-}
-
 /// Reads `HOST:PORT`; the port is 7740 where none is given.
 pub fn address(text: &str) -> Result<String, String> {
     const PORT: u16 = 7740;
@@ -183,17 +166,6 @@ mod tests {
         }
         for wrong in ["127.0.0.1:99999", "host:", "[::1]:x", "host:-1"] {
             assert!(super::address(wrong).unwrap_err().starts_with("a port is a number"), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn time_spans_have_a_unit() {
-        let seconds = |text| time_span(text).map(|span| span.as_secs());
-        assert_eq!(seconds("90s"), Ok(90));
-        assert_eq!(seconds("7d"), Ok(604_800));
-        assert_eq!(seconds("2w"), Ok(1_209_600));
-        for wrong in ["", "7", "d", "0d", "-1d", "1y", "1.5h", "7\u{20ac}", "9999999999d"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 

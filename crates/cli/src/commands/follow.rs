@@ -4,7 +4,7 @@ use super::cp;
 use crate::args::values;
 use crate::exit::Result;
 use crate::output::note;
-use model::follow::{Follow, FollowEnd, LagAlarm, UNFINISHED, Until, View};
+use model::follow::{Follow, FollowEnd, LagAlarm, Until, View};
 use model::{Exit, Name};
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -46,13 +46,13 @@ struct RuleArgs {
     #[arg(
         long,
         value_name = "close|rename[:GLOB]|marker:NAME|lock|quiet:TIME|never",
-        value_parser = until,
+        value_parser = Until::parse,
         env = "THALWEG_UNTIL"
     )]
     until: Option<Until>,
     /// When the command ends: once a file NAME is at the top of SRC, after TIME without a change, or after TIME in all [default:
     /// when it is stopped]
-    #[arg(long, value_name = "marker:NAME|idle:TIME|for:TIME", value_parser = end, env = "THALWEG_END")]
+    #[arg(long, value_name = "marker:NAME|idle:TIME|for:TIME", value_parser = FollowEnd::parse, env = "THALWEG_END")]
     end: Vec<FollowEnd>,
     /// What can be seen of a growing file at the destination: nothing until it is complete, or what has arrived so far, to be
     /// read under its unfinished name (--until rename) or as NAME.partial (docs/follow.md)
@@ -73,7 +73,7 @@ struct RuleArgs {
     #[arg(long, env = "THALWEG_APPEND_ONLY")]
     append_only: bool,
     /// Warn when the destination is behind by this much, and when it has caught up
-    #[arg(long, value_name = "TIME|SIZE", value_parser = alarm, env = "THALWEG_LAG_ALARM")]
+    #[arg(long, value_name = "TIME|SIZE", value_parser = LagAlarm::parse, env = "THALWEG_LAG_ALARM")]
     lag_alarm: Option<LagAlarm>,
 }
 
@@ -85,11 +85,7 @@ enum Show {
 
 impl RuleArgs {
     fn view(&self) -> Option<View> {
-        let unfinished = match &self.until {
-            Some(Until::Rename(patterns)) => patterns.clone(),
-            _ => Vec::new(),
-        };
-        (self.show == Show::Prefix).then_some(View { unfinished })
+        (self.show == Show::Prefix).then(|| View::of(self.until.as_ref()))
     }
 }
 
@@ -126,82 +122,7 @@ fn is_on_local_storage(path: &[u8]) -> bool {
         .map_or(true, |directory| store::posix::facts::has_locks_for_all(directory.as_fd()))
 }
 
-/// A size has a unit of bytes.
-fn alarm(text: &str) -> std::result::Result<LagAlarm, String> {
-    match time(text) {
-        Ok(time) => Ok(LagAlarm::Time(time)),
-        Err(_) => match model::quantity::parse_bytes(text) {
-            Ok(bytes @ 1..) if text.ends_with(['B', 'b']) => Ok(LagAlarm::Bytes(bytes)),
-            _ => Err("expected a time such as 10s or a size such as 500MiB".to_owned()),
-        },
-    }
-}
-
-fn until(text: &str) -> std::result::Result<Until, String> {
-    match text.split_once(':').unwrap_or((text, "")) {
-        ("rename", "") => Ok(Until::Rename(UNFINISHED.map(Box::from).to_vec())),
-        ("rename", glob) => Ok(Until::Rename(vec![glob.as_bytes().into()])),
-        ("marker", name) => marker(name).map(|name| Until::Marker(name.as_bytes().into())),
-        ("quiet", span) => time(span).map(Until::Quiet),
-        ("close", "") => Ok(Until::Close),
-        ("lock", "") => Ok(Until::Lock),
-        ("never", "") => Ok(Until::Never),
-        _ => {
-            Err("expected close, rename, rename:GLOB, marker:NAME, lock, quiet:TIME such as quiet:60s, or never"
-                .to_owned())
-        }
-    }
-}
-
-fn end(text: &str) -> std::result::Result<FollowEnd, String> {
-    match text.split_once(':').unwrap_or((text, "")) {
-        ("marker", name) => marker(name).map(FollowEnd::Marker),
-        ("idle", span) => time(span).map(FollowEnd::Idle),
-        ("for", span) => time(span).map(FollowEnd::For),
-        _ => Err("expected marker:NAME, idle:TIME or for:TIME, such as idle:10m".to_owned()),
-    }
-}
-
-fn marker(name: &str) -> std::result::Result<Name, String> {
-    Name::new(name.as_bytes())
-        .map_err(|_| format!("{name:?} is not the name of a file: a marker is one name without slashes"))
-}
-
 fn list_name(text: &str) -> std::result::Result<Name, String> {
     let name = Name::new(text.as_bytes()).ok().filter(|name| !name.as_bytes().starts_with(store::STAGING_PREFIX));
     name.ok_or_else(|| format!("{text:?} is not the name of a file: the list is at the top of the destination"))
-}
-
-fn time(text: &str) -> std::result::Result<Duration, String> {
-    let span = values::time_span(text)?;
-    let is_positive = !span.is_zero();
-    is_positive.then_some(span).ok_or_else(|| "a time of 0 ends at once: give at least 1s".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_read_as_the_help_writes_them() {
-        assert_eq!(until("quiet:2s"), Ok(Until::Quiet(Duration::from_secs(2))));
-        assert_eq!(until("rename:*.new"), Ok(Until::Rename(vec![b"*.new"[..].into()])));
-        assert!(matches!(until("rename"), Ok(Until::Rename(patterns)) if patterns.len() == UNFINISHED.len()));
-        assert_eq!(until("marker:{name}.done"), Ok(Until::Marker(b"{name}.done"[..].into())));
-        assert_eq!(
-            (until("never"), until("close"), until("lock")),
-            (Ok(Until::Never), Ok(Until::Close), Ok(Until::Lock))
-        );
-        assert_eq!(alarm("10s"), Ok(LagAlarm::Time(Duration::from_secs(10))));
-        assert_eq!(alarm("500MiB"), Ok(LagAlarm::Bytes(500 << 20)));
-        assert!(["", "0s", "0B", "much", "10 apples"].iter().all(|wrong| alarm(wrong).is_err()));
-        assert_eq!(end("marker:STOP"), Ok(FollowEnd::Marker(Name::new(b"STOP").unwrap())));
-        assert_eq!(end("idle:1m"), Ok(FollowEnd::Idle(Duration::from_secs(60))));
-        for wrong in ["", "close:1", "lock:x", "marker:", "marker:a/b", "quiet", "quiet:0s", "quiet:x", "never:1"] {
-            assert!(until(wrong).is_err(), "{wrong}");
-        }
-        for wrong in ["", "never", "marker:../x", "idle:", "for:0"] {
-            assert!(end(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,6 +1,5 @@
 //! `thalweg hub`: keeps jobs until they are done, and hands them to endpoints.
 
-use crate::args::values::time_span;
 use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::{self, counted};
@@ -12,6 +11,7 @@ use daemon::trust::make_private_directory;
 use hub::{Channels, Head, Hub, Keep, Options};
 use model::Exit;
 use model::quantity::parse_bytes;
+use model::quantity::parse_span;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", env = "THALWEG_SERVE")]
     serve: Option<PathBuf>,
     /// How long ended jobs and events are kept, such as 90d or 26w
-    #[arg(long, value_name = "TIME", value_parser = time_span, default_value = "90d", env = "THALWEG_KEEP")]
+    #[arg(long, value_name = "TIME", value_parser = parse_span, default_value = "90d", env = "THALWEG_KEEP")]
     keep: Duration,
     /// The size of hub.db beyond which the oldest of them go sooner
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "4GiB", env = "THALWEG_KEEP_SIZE")]

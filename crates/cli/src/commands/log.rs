@@ -4,7 +4,6 @@
 
 mod events;
 
-use crate::args::values::time_span;
 use crate::exit::{Result, usage};
 use crate::output::{self, counted, shown};
 use daemon::Paths;
@@ -13,6 +12,7 @@ use model::Exit;
 use model::name::Escaped;
 use model::progress::Counts;
 use model::quantity::ByteCount;
+use model::quantity::parse_span;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -39,7 +39,7 @@ pub struct Args {
     /// A job, by its id or the first digits of its id
     id: Option<String>,
     /// Only runs with something recorded in this time, such as 12h, 7d or 2w
-    #[arg(long, value_name = "TIME", value_parser = time_span, conflicts_with = "id", env = "THALWEG_SINCE")]
+    #[arg(long, value_name = "TIME", value_parser = parse_span, conflicts_with = "id", env = "THALWEG_SINCE")]
     since: Option<Duration>,
     /// Maximum number of lines: runs, or failures of one job; up to 10,000
     #[arg(long, value_name = "N", default_value = "100", env = "THALWEG_LINES")]

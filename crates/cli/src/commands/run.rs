@@ -58,6 +58,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let flags = [(args.json, "--json"), (args.explain, "--explain"), (args.quiet, "--quiet")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned()).collect();
     let command = match kind {
+        Kind::Copy if spec.options.follow.is_some() => "follow",
         Kind::Copy => "cp",
         Kind::Sync => "sync",
         Kind::Move | Kind::Check => {

@@ -1,12 +1,12 @@
 //! `thalweg ticket`: tickets of this host's endpoint with limits, made, listed and revoked beside it.
 
-use crate::args::values::time_span;
 use crate::exit::{self, Result};
 use crate::output;
 use daemon::Enrolment;
 use daemon::issue::{Issued, SERVE_TICKET, write_ticket};
 use daemon::limited::{Limits, scope_of};
 use daemon::{Issue, Paths};
+use model::quantity::parse_span;
 use model::{Class, Exit, Pin};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ struct New {
     #[arg(long, env = "THALWEG_WRITE_ONLY")]
     write_only: bool,
     /// Allow it for this long from now, such as 12h, 7d or 2w [default: until it is revoked]
-    #[arg(long, value_name = "TIME", value_parser = time_span, env = "THALWEG_EXPIRES")]
+    #[arg(long, value_name = "TIME", value_parser = parse_span, env = "THALWEG_EXPIRES")]
     expires: Option<Duration>,
     /// Clients that may enrol with it [default: 1,024 at one time]
     #[arg(long, value_name = "N", env = "THALWEG_USES")]

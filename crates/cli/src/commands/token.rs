@@ -1,12 +1,12 @@
 //! `thalweg token`: what programs and other hosts need to ask a hub.
 
-use crate::args::values::time_span;
 use crate::exit::{Result, of_file};
 use crate::output::{self, counted};
 use crate::service::jobs::text;
 use crate::service::{HubArgs, Service};
 use daemon::private_file::{self, Existing};
 use model::Exit;
+use model::quantity::parse_span;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct New {
     #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, env = "THALWEG_SCOPES")]
     scopes: Vec<String>,
     /// For how long, such as 12h or 30d; a year at most
-    #[arg(long, value_name = "TIME", value_parser = time_span, env = "THALWEG_EXPIRES")]
+    #[arg(long, value_name = "TIME", value_parser = parse_span, env = "THALWEG_EXPIRES")]
     expires: Duration,
     /// Write the token here, readable by this user only
     #[arg(long, value_name = "FILE", env = "THALWEG_TOKEN_FILE")]

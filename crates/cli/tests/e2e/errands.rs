@@ -118,3 +118,43 @@ fn a_hub_moves_compares_and_rehearses() {
     assert_eq!(contents(&house.bed.path("root-siteb/z")), before);
     until("the source to be gone", || !house.bed.path("root-sitea/x").exists());
 }
+
+#[test]
+fn a_hub_has_an_endpoint_follow_what_is_written_there_through_its_own_kill() {
+    let mut house = House::new();
+    house.bed.write("root-sitea/daq/first", b"first");
+    house.bed.write("root-sitea/daq/run.inprogress", b"a beginning");
+    let job = "kind = \"follow\"\nsource = \"sitea:daq/\"\ndestination = \"siteb:daq/\"\n";
+    let refused = house.submit(job);
+    assert!(refused.error().contains("when a file is complete"), "{}", refused.stderr);
+    let id =
+        house.submitted(&format!("{job}[options]\nuntil = \"rename\"\nshow = \"prefix\"\nend = [\"marker:STOP\"]\n"));
+    let there = |name: &str| fs::read(house.bed.path("root-siteb/daq").join(name)).unwrap_or_default();
+    until("what grows to be shown", || there("first") == b"first" && there("run.inprogress") == b"a beginning");
+    house.kill();
+    house.bed.write("root-sitea/daq/run.inprogress", b"a beginning and an end");
+    fs::rename(house.bed.path("root-sitea/daq/run.inprogress"), house.bed.path("root-sitea/daq/run")).unwrap();
+    let there = |name: &str| fs::read(house.bed.path("root-siteb/daq").join(name)).unwrap_or_default();
+    until("the whole file to be there without the hub", || there("run") == b"a beginning and an end");
+    house.start();
+    until("the hub to see it run", || house.job("show", &id)["status"] == "running");
+    house.bed.write("root-sitea/daq/STOP", b"");
+    let watched = house.bed.run(&["job", "watch", &id]).succeeded();
+    assert!(watched.stderr.contains("copied"), "{}", watched.stderr);
+    assert_eq!(house.job("show", &id)["attempt"], 1);
+}
+
+/// The same file without a hub, where the files are.
+#[test]
+fn a_job_file_that_follows_is_carried_out_on_this_host_too() {
+    let house = House::new();
+    house.bed.write("daq/one", b"one");
+    house.bed.write("daq/STOP", b"");
+    let options = "[options]\nuntil = \"never\"\nend = [\"marker:STOP\"]\n";
+    house.bed.write(
+        "job.toml",
+        format!("kind = \"follow\"\nsource = \"daq/\"\ndestination = \"out/\"\n{options}").as_bytes(),
+    );
+    house.bed.run(&["run", "job.toml"]).succeeded();
+    assert_eq!(fs::read(house.bed.path("out/one")).unwrap(), b"one");
+}

@@ -176,16 +176,38 @@ fn what_is_somebody_elses_is_not_there_and_what_no_rule_allows_is_refused() {
     let sent = house.with(&one, "POST", "/api/v1/jobs", &job);
     assert_eq!(sent.status, 201, "{}", sent.body);
     let id = sent.json()["id"].as_str().unwrap().to_owned();
-    for (method, rest) in [("GET", ""), ("GET", "/failures"), ("POST", "/pause"), ("POST", "/cancel"), ("DELETE", "")] {
-        let answer = house.with(&other, method, &format!("/api/v1/jobs/{id}{rest}"), "");
-        assert_eq!(answer.status, 404, "{method} {rest}: {}", answer.body);
+    // Whatever is asked of a job, it is there for its owner alone.
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
+    let mut asked = 0;
+    for (template, item) in document["paths"].as_object().unwrap() {
+        if !["/jobs/{id}", "/rehearsals/{id}"].iter().any(|what| template.contains(what)) {
+            continue;
+        }
+        for method in item.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+            let body = if method == "patch" { "{\"priority\": 1}" } else { "" };
+            for verb in ["pause", "resume", "cancel", "retry"] {
+                let path = template.replace("{id}", &id).replace("{verb}", verb);
+                let answer = house.with(&other, &method.to_uppercase(), &path, body);
+                assert_eq!(answer.status, 404, "{method} {path}: {}", answer.body);
+                asked += 1;
+            }
+        }
     }
+    assert!(asked >= 32, "only {asked}");
     assert_eq!(house.with(&other, "GET", "/api/v1/jobs?owner=token:one", "").json()["jobs"], json!([]));
     assert_eq!(house.with(&other, "GET", "/api/v1/summary", "").json()["open"], json!({}));
     for token in [&one, &admin] {
         let shown = house.with(token, "GET", &format!("/api/v1/jobs/{id}"), "").json();
         assert_eq!(shown["owner"], "token:one", "{shown}");
     }
+    // Two people behind one connection are two.
+    let request =
+        |token: &str| format!("GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n");
+    let both = format!("{}\r\n{}Connection: close\r\n\r\n", request(&admin), request(&other));
+    let told = house.raw(both.as_bytes());
+    let told = [told.head, told.body].concat();
+    let (first, last) = (told.find("token:boss").unwrap(), told.find("token:other").unwrap());
+    assert!(first < last && told.matches("\"is_admin\":true").count() == 1, "{told}");
     // The same key of two people is two keys.
     let keyed = |token: &str| {
         let bearer = format!("Bearer {token}");

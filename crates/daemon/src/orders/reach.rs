@@ -211,6 +211,9 @@ pub fn check(kind: Kind, role: Role, spec: &TransferSpec) -> Result<(), Refusal>
     if !is_copy && ends().any(|end| synthetic::is_synthetic(end.path())) {
         return refused("there is no storage behind this path");
     }
+    if !spec.replicas.is_empty() {
+        return malformed("an order that fetches from several holders");
+    }
     if spec.options.tells_changes {
         return refused("lists of changes need a client that stays connected");
     }

@@ -7,8 +7,9 @@
 
 use super::{Bounds, RETRIES_DEFAULT, TransferSpec, VERSION};
 use crate::filter::{Filter, Rule};
+use crate::follow::{Follow, FollowEnd, LagAlarm, Until, View};
 use crate::location::Location;
-use crate::name::{Escaped, unescape};
+use crate::name::{Escaped, Name, unescape};
 use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, INSTEAD_OF_MAX, Slice, TransferOptions};
 use crate::pace::Timetable;
 use crate::paths::PathWish;
@@ -74,6 +75,13 @@ form! {
     paths: String,
     cc: String,
     class: String,
+    // Files are sent while they are written: when one is complete, and when all is over.
+    until: String,
+    end: Vec<String>,
+    show: String,
+    sealed_list: String,
+    append_only: bool,
+    lag_alarm: String,
     // The job is a slice of one that several hosts work on, and takes over from these.
     slice: Vec<String>,
     memory: usize,
@@ -155,10 +163,9 @@ fn of_options(options: TransferOptions) -> Form {
         // Made of the transfer's own when it starts.
         congestion: _,
         class,
-        // `thalweg follow` makes it of its arguments.
-        follow: _,
-        view: _,
-        sealed_list: _,
+        follow,
+        view,
+        sealed_list,
         buffer,
         // Whoever stays for less says so when it asks.
         wait: _,
@@ -192,6 +199,20 @@ fn of_options(options: TransferOptions) -> Form {
         buffer: unless(buffer, default.buffer),
         class: class.map(|class| class.name().to_owned()),
         slice: slice.map(|slice| slice.instead_of.iter().map(ToString::to_string).collect()),
+        ..of_following(follow.as_deref(), view.is_some(), sealed_list)
+    }
+}
+
+fn of_following(follow: Option<&Follow>, is_shown: bool, sealed_list: Option<Name>) -> Form {
+    let text = |bytes: &[u8]| Escaped(bytes).to_string();
+    let ends: Vec<_> = follow.iter().flat_map(|follow| &follow.ends).map(|end| text(&end.to_bytes())).collect();
+    Form {
+        until: follow.map(|follow| text(&follow.until.to_bytes())),
+        end: (!ends.is_empty()).then_some(ends),
+        show: is_shown.then(|| SHOWN.to_owned()),
+        sealed_list: sealed_list.map(|name| text(name.as_bytes())),
+        append_only: follow.and_then(|follow| follow.is_append_only.then_some(true)),
+        lag_alarm: follow.and_then(|follow| Some(follow.alarm?.written())),
         ..Form::default()
     }
 }
@@ -208,6 +229,7 @@ impl TryFrom<Form> for TransferSpec {
         }
         let default = TransferOptions::default();
         let deletion = deletion(&form)?;
+        let (follow, view) = following(&form)?;
         let options = TransferOptions {
             fsync: word(form.fsync, default.fsync)?,
             verify: word(form.verify, default.verify)?,
@@ -232,9 +254,9 @@ impl TryFrom<Form> for TransferSpec {
             payload_bytes_max: form.max_transfer,
             congestion: None,
             class: form.class.as_deref().map(str::parse).transpose()?,
-            follow: None,
-            view: None,
-            sealed_list: None,
+            follow: follow.map(Arc::new),
+            view: view.map(Arc::new),
+            sealed_list: form.sealed_list.as_deref().map(name).transpose()?,
             buffer: word(form.buffer, default.buffer)?,
             wait: default.wait,
             slice: form.slice.map(slice).transpose()?,
@@ -329,6 +351,32 @@ fn slice(texts: Vec<String>) -> Result<Arc<Slice>, String> {
 
 fn span(seconds: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{seconds} is no time in seconds"))
+}
+
+/// What can be seen of a file that grows, where anything can.
+const SHOWN: &str = "prefix";
+
+fn following(form: &Form) -> Result<(Option<Follow>, Option<View>), String> {
+    let until = form.until.as_deref().map(|text| Until::from_bytes(&bytes(text)?)).transpose()?;
+    let view = match form.show.as_deref() {
+        None => None,
+        Some(SHOWN) => Some(View::of(until.as_ref())),
+        Some(other) => return Err(format!("show {other:?} is not {SHOWN}")),
+    };
+    let ends = form.end.iter().flatten().map(|text| FollowEnd::from_bytes(&bytes(text)?));
+    let ends = ends.collect::<Result<Vec<_>, _>>()?;
+    let is_append_only = form.append_only.unwrap_or(false);
+    let alarm = form.lag_alarm.as_deref().map(LagAlarm::parse).transpose()?;
+    let is_idle = ends.is_empty() && !is_append_only && alarm.is_none() && view.is_none() && form.sealed_list.is_none();
+    match until {
+        Some(until) => Ok((Some(Follow { until, ends, is_append_only, alarm }), view)),
+        None if is_idle => Ok((None, None)),
+        None => Err("end, show, sealed-list, append-only and lag-alarm mean nothing without until".to_owned()),
+    }
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    Name::new(&bytes(text)?).map_err(|_| format!("{text:?} is not the name of a file"))
 }
 
 fn deletion(form: &Form) -> Result<Option<Deletion>, String> {

@@ -550,6 +550,7 @@ fn facts(random: &mut Random, number: u8) -> Facts {
         start_by: None,
         finish_by: None,
         windows: None,
+        is_standing: number.is_multiple_of(8),
         nature: [number; 16],
     }
 }
