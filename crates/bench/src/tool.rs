@@ -24,6 +24,7 @@ pub use known::{RIVALS, RIVALS_DEFAULT, adapter, ours, rival};
 pub use stores::{STORES, at_store};
 pub use thalweg::Variant;
 
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,6 +112,10 @@ pub trait Tool {
     fn class(&self) -> Class;
     fn is_ours(&self) -> bool {
         false
+    }
+    /// Whether a command of this tool starts our own program, and not a server that others have made.
+    fn starts_ours(&self, _program: &OsStr) -> bool {
+        self.is_ours()
     }
     /// Encryption and digests that the time includes.
     fn protection(&self) -> &str;

@@ -395,7 +395,7 @@ pub fn shown_sample(sample: &Sample) -> String {
 
 /// A build of ours is called by its label, whatever its file is called; another program without its folder.
 fn shown_program(tool: &dyn Tool, command: &Command) -> String {
-    if tool.is_ours() {
+    if tool.starts_ours(command.get_program()) {
         return tool.name().trim_end_matches(" (local)").to_owned();
     }
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());

@@ -4,6 +4,7 @@
 //! words; no shell reads them unless the file calls one.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -262,6 +263,10 @@ impl Tool for Adapter {
 
     fn is_ours(&self) -> bool {
         self.is_ours
+    }
+
+    fn starts_ours(&self, program: &OsStr) -> bool {
+        self.is_ours && program == self.client.command[0].as_str()
     }
 
     fn protection(&self) -> &str {

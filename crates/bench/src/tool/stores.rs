@@ -84,6 +84,8 @@ mod tests {
         for (name, _) in STORES {
             let all = at_store(name, &variants, &[]).unwrap();
             assert!(all.len() >= 3 && all[0].is_ours() && !all[1].is_ours(), "{name}");
+            let starts_ours = |program: &str| all[0].starts_ours(program.as_ref());
+            assert!(starts_ours("/somewhere/thalweg") && !starts_ours("versitygw"), "{name}");
             let rival = all[1].name().to_owned();
             let one = at_store(name, &variants, std::slice::from_ref(&rival)).unwrap();
             assert_eq!(one.iter().map(|tool| tool.name()).collect::<Vec<_>>(), ["thalweg", &rival]);

@@ -9,7 +9,7 @@ use super::choose::Chooser;
 use super::list::{self, Pending, Visitor, Walk};
 use super::owners::{self, Sort};
 use super::tree::Tree;
-use super::watch::{self, PosixWatch};
+use super::watch::PosixWatch;
 use super::within;
 use crate::source::{
     DirectoryKey, End, Footing, Found, Holes, Piece, SIZE_UNTRUE, Source, SourceFile, SourceLane, SourceObject, Watch,
@@ -235,7 +235,8 @@ impl Source for PosixSource {
 
     fn watch(&self, rules: &Follow) -> Result<Option<Box<dyn Watch>>> {
         if !self.selection.is_everything() {
-            return Err(watch::refuse_selection());
+            let why = "files that are followed cannot be selected";
+            return Err(Error::of_kind(FailureKind::Other, "follow", b"", why));
         }
         let top = |base: &Base| match base {
             Base::Contents { key } => (*key, None),

@@ -20,7 +20,7 @@ use crate::source::{DirectoryKey, End, Event, Restart, SourceObject, Watch};
 use crate::{Error, Result};
 use model::fidelity::Warnings;
 use model::follow::{Follow, FollowEnd, Until};
-use model::{Entry, Failure, FailureKind, Fidelity, Generation, Name, ObjectId, Timestamp};
+use model::{Entry, Failure, Fidelity, Generation, Name, ObjectId, Timestamp};
 use os::time::Instant;
 use places::Places;
 use rustix::fs::{AtFlags, FileType, Stat, statat};
@@ -407,8 +407,8 @@ impl PosixWatch {
         self.changed = Instant::now();
         self.growing.insert(number);
         let (key, name) = (file.key, file.name.clone());
-        let is_sized = last.size_bytes != now.size_bytes;
-        let is_content = is_sized || last.modified != now.modified && !model::mutant::is_on("trust-the-size");
+        let is_dated = last.modified != now.modified && !model::mutant::is_on("trust-the-size");
+        let is_content = last.size_bytes != now.size_bytes || is_dated;
         let restart = match file.is_growing {
             _ if now.size_bytes < last.size_bytes => Some(Restart::Truncated),
             false if is_content => Some(Restart::Reopened),
@@ -589,12 +589,6 @@ fn age_of(status: &Stat) -> Duration {
     let changed =
         SystemTime::UNIX_EPOCH + Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds.min(999_999_999));
     SystemTime::now().duration_since(changed).unwrap_or_default()
-}
-
-/// What cannot be followed is told once, before anything is watched.
-pub fn refuse_selection() -> Error {
-    let why = "files that are followed cannot be selected";
-    Error::of_kind(FailureKind::Other, "follow", b"", why)
 }
 
 #[cfg(test)]
