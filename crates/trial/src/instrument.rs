@@ -159,21 +159,23 @@ impl Instrument {
     /// # Errors
     /// Says what is not.
     pub fn check_complete(&self, destination: &Path) -> Result<(), String> {
+        let differs =
+            |(name, grown): &(&String, &Grown)| fs::read(destination.join(name)).ok().as_ref() != Some(&grown.last);
+        if let Some((name, _)) = self.files.iter().find(differs) {
+            return Err(format!("I7: {name} is not what it is at the source"));
+        }
         let listing = fs::read_dir(destination).map_err(cannot)?.flatten();
         let names = listing.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let is_left = |name: &String| name.starts_with(check::STAGING_PREFIX) || name.ends_with(SUFFIX);
+        let is_left = |name: &String| {
+            [SUFFIX, PARTIAL].iter().any(|end| name.ends_with(end)) || name.starts_with(check::STAGING_PREFIX)
+        };
         let mut names: Vec<_> = names.filter(|name| !is_left(name)).collect();
         names.sort();
         let wanted: Vec<_> = std::iter::once(STOP).chain(self.files.keys().map(String::as_str)).collect();
         if names != wanted {
             return Err(format!("I7: {names:?} is there, and not {wanted:?}"));
         }
-        let differs =
-            |(name, grown): &(&String, &Grown)| fs::read(destination.join(name)).ok().as_ref() != Some(&grown.last);
-        match self.files.iter().find(differs) {
-            Some((name, _)) => Err(format!("I7: {name} is not what it is at the source")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
