@@ -131,6 +131,8 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
             format!("museum --programs {}", surroundings.logs.join("build-and-clippy.json").display()),
         ),
         trial("all kill points", format!("kill --all --double 1000 --seed {seed}")),
+        trial("kills beside growth", format!("kill --case follow-receiver --trials 50 --double 15 --seed {seed}")),
+        trial("kills of a follow", format!("kill --case follow-sender --trials 50 --double 15 --seed {seed}")),
         trial("a large copy killed", format!("kill --large --seed {seed}")),
         trial("all errors of storage", format!("errno --all --seed {seed}")),
         trial("many hostile peers", format!("hostile --trials 100 --seed {seed}")),

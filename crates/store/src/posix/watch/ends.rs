@@ -94,7 +94,8 @@ impl PosixWatch {
             _ => return,
         };
         let Some(file) = self.files.get(&number) else { return };
-        let is_due = file.may_be_free || file.asked.elapsed() >= interval;
+        // One that grows all the time is asked of when it is closed.
+        let is_due = file.may_be_free || file.asked.max(file.changed).elapsed() >= interval;
         if file.changed.elapsed() < TICKS || !is_due {
             return;
         }
