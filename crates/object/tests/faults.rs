@@ -196,6 +196,21 @@ fn a_store_that_passes_conditions_over_is_looked_at_before_it_is_written_to() {
 }
 
 #[test]
+fn many_that_begin_at_once_try_conditions_once() {
+    let bed = bed();
+    bed.fake.state.lock().unwrap().delay = Duration::from_millis(20);
+    let sink = bed.sink();
+    std::thread::scope(|scope| {
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            let sink = &*sink;
+            scope.spawn(move || put(sink, name, b"own", PublishRule::NoReplace).unwrap());
+        }
+    });
+    // Three to try and one to remove.
+    assert_eq!(bed.fake.count(".thalweg-probe-"), 4);
+}
+
+#[test]
 fn what_breaks_while_it_is_read_goes_on_where_it_stopped() {
     let bed = bed();
     let bytes = noise(20 << 20);
