@@ -215,6 +215,8 @@ impl Lane<'_> {
 
     fn copy_files(&mut self, batch: &Batch, mut range: Range<usize>) -> Result<(), Refusal> {
         let algorithm = self.sender.options.digest;
+        // What a store is asked for ahead is reading too.
+        self.clock.enter(Stage::Read);
         self.source.ahead(&batch.objects[range.clone()]);
         while !range.is_empty() {
             let mut rows = Vec::with_capacity(range.len().min(PACK_FILES_MAX));

@@ -12,8 +12,8 @@ use crate::metadata::header_moment;
 use crate::sign::{Signed, encode, sign};
 use crate::width::Permits;
 use aws_lc_rs::rand;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 use web::{Client, Request, Response, Stop, Trust};
 
@@ -54,7 +54,7 @@ pub struct Bucket {
     /// Memory for bodies under way.
     pub permits: Permits,
     /// Known after the first object that is published on one.
-    pub conditions: OnceLock<Conditions>,
+    pub conditions: Mutex<Option<Conditions>>,
     /// What was learnt of versions of its objects, where this host keeps that.
     pub known: Option<Known>,
     /// Longer objects are copied in parts.
@@ -123,7 +123,7 @@ impl Bucket {
             has_answered: AtomicBool::new(false),
             at_once: AtOnce::new(),
             permits: Permits::new(IN_FLIGHT_BYTES),
-            conditions: OnceLock::new(),
+            conditions: Mutex::default(),
             known: None,
             copy_bytes_max: config.copy_bytes_max.unwrap_or(COPY_BYTES_MAX),
             copies_not: AtomicBool::new(false),

@@ -1,7 +1,8 @@
 //! A long listing by several cursors at once: each goes through a range of keys, and the pages come in the order of keys all the same.
 //!
-//! Ranges are made by guessing: whoever has nothing to do halves what lies before the cursor that is waited for first. A guess that
-//! misses costs a page and never a key, because both halves are listed.
+//! Ranges are made by guessing: while a page is waited for, whoever has nothing to do halves what lies before the cursor that is
+//! waited for first. A guess that misses costs a page and never a key, because both halves are listed. Where pages come sooner than
+//! they are taken, nobody guesses.
 //!
 //! Invariants: at most `PAGES_MAX` pages wait, besides one under way in each cursor; a page that is not of its range, or out of
 //! order, ends the listing with an error.
@@ -42,6 +43,8 @@ struct State {
     ranges: VecDeque<(u64, Range)>,
     next_number: u64,
     waiting: usize,
+    /// Whoever takes the pages has none.
+    is_awaited: bool,
     found: usize,
     missed: usize,
     failure: Option<Failure>,
@@ -145,6 +148,7 @@ impl Listing<'_> {
             let Some((_, first)) = state.ranges.front_mut() else { return Ok(()) };
             if let Some(page) = first.pages.pop_front() {
                 state.waiting -= 1;
+                state.is_awaited = false;
                 drop(state);
                 self.changed.notify_all();
                 if !each(page) {
@@ -155,6 +159,9 @@ impl Listing<'_> {
                 state.ranges.pop_front();
                 self.changed.notify_all();
             } else if has_cursors {
+                if !std::mem::replace(&mut state.is_awaited, true) {
+                    self.changed.notify_all();
+                }
                 state = self.changed.wait(state).unwrap();
             } else {
                 drop(state);
@@ -210,7 +217,7 @@ impl State {
     /// Halves the first range that is not listed to its end.
     fn split(&mut self, prefix: &str) -> bool {
         let is_worth_it = self.missed < MISSES_MAX + self.found / PAGES_FOR_A_MISS;
-        if !is_worth_it || self.waiting >= PAGES_MAX || self.ranges.len() >= RANGES_MAX {
+        if !is_worth_it || !self.is_awaited || self.waiting >= PAGES_MAX || self.ranges.len() >= RANGES_MAX {
             return false;
         }
         let halves = self.ranges.iter().enumerate().filter(|(_, (_, range))| !range.is_done && !range.is_guess);
@@ -274,6 +281,15 @@ fn middle(prefix: &str, at: &str, until: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_guesses_while_pages_wait() {
+        let range = Range { at: "f3".to_owned(), ..Range::default() };
+        let mut state = State { ranges: [(0, range)].into(), next_number: 1, ..State::default() };
+        assert!(!state.split("") && state.ranges.len() == 1);
+        state.is_awaited = true;
+        assert!(state.split("") && state.ranges.len() == 2);
+    }
 
     #[test]
     fn a_middle_lies_between_whatever_the_two_are() {

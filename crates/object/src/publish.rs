@@ -15,10 +15,12 @@ pub const PROBE_PREFIX: &str = ".thalweg-probe-";
 type Meta<'a> = &'a [(String, String)];
 
 impl Bucket {
-    /// What the store does with conditions: found out once, on a scratch key, before the first object is published.
+    /// What the store does with conditions: found out once, on a scratch key, before the first object is published. Whoever comes
+    /// meanwhile waits.
     pub fn conditions(&self, prefix: &str) -> Result<Conditions> {
-        if let Some(known) = self.conditions.get() {
-            return Ok(*known);
+        let mut conditions = self.conditions.lock().unwrap();
+        if let Some(known) = *conditions {
+            return Ok(known);
         }
         let key = format!("{prefix}{PROBE_PREFIX}{}", HEXLOWER.encode(&random::<8>()));
         let found = self.probe(&key);
@@ -27,7 +29,7 @@ impl Bucket {
         if found != Conditions::default() {
             removed?;
         }
-        Ok(*self.conditions.get_or_init(|| found))
+        Ok(*conditions.insert(found))
     }
 
     /// The same by a scratch key that the caller removes.

@@ -3,13 +3,13 @@
 use fakes::{BUCKET, Fake, Fault, SECRET};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use object::{Buckets, StoreConfig};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Decision, Found, OpenError, PublishRule, Sink, SourceFile, SourceObject};
+use store::{Decision, Found, OpenError, PublishRule, Sink, Source, SourceFile, SourceObject};
 
 struct Bed {
     fake: Fake,
@@ -196,6 +196,21 @@ fn a_store_that_passes_conditions_over_is_looked_at_before_it_is_written_to() {
 }
 
 #[test]
+fn many_that_begin_at_once_try_conditions_once() {
+    let bed = bed();
+    bed.fake.state.lock().unwrap().delay = Duration::from_millis(20);
+    let sink = bed.sink();
+    std::thread::scope(|scope| {
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            let sink = &*sink;
+            scope.spawn(move || put(sink, name, b"own", PublishRule::NoReplace).unwrap());
+        }
+    });
+    // Three to try and one to remove.
+    assert_eq!(bed.fake.count(".thalweg-probe-"), 4);
+}
+
+#[test]
 fn what_breaks_while_it_is_read_goes_on_where_it_stopped() {
     let bed = bed();
     let bytes = noise(20 << 20);
@@ -319,13 +334,19 @@ fn a_listing_that_never_ends_is_an_error_and_not_a_tree() {
 
 /// What a scan of the whole bucket tells.
 fn listed(bed: &Bed) -> Vec<String> {
-    let source = bed.buckets.source(&[location("bkt/")], &TransferOptions::default()).unwrap().source;
-    let mut names = Vec::new();
+    names(&*bed.buckets.source(&[location("bkt/")], &TransferOptions::default()).unwrap().source)
+}
+
+fn names(source: &dyn Source) -> Vec<String> {
+    let (mut above, mut names) = (HashMap::from([(ObjectId::ROOT, String::new())]), Vec::new());
     let scan = source.scan(&mut |found| {
-        if let Found::Object(object) = found
-            && object.entry.kind == Kind::File
-        {
-            names.push(String::from_utf8(source.path(&object)).unwrap());
+        if let Found::Object(object) = found {
+            let Entry { id, parent, name, kind, .. } = object.entry;
+            let path = format!("{}{}", above[&parent], String::from_utf8_lossy(name.as_bytes()));
+            match kind {
+                Kind::File => names.push(path),
+                _ => _ = above.insert(id, format!("{path}/")),
+            }
         }
         true
     });
@@ -344,8 +365,12 @@ fn a_listing_by_many_cursors_has_each_key_once_and_in_order() {
         let mut expected: Vec<String> = (0..3000).map(key).collect();
         expected.iter().for_each(|key| bed.fake.put(key, b"x"));
         expected.sort();
-        bed.fake.state.lock().unwrap().page_max = 20;
-        assert_eq!(listed(&bed), expected);
+        {
+            let mut state = bed.fake.state.lock().unwrap();
+            // Pages take longer than whatever is done with them here.
+            (state.page_max, state.delay) = (20, Duration::from_millis(20));
+        }
+        assert_eq!(names(&*bed.sink().mirror().unwrap()), expected);
         assert!(bed.fake.count("start-after=") > 5, "{}", bed.fake.count("start-after="));
         // Guesses cost little beside what was found.
         assert!(bed.fake.count("list-type=2") < 150 * 3 / 2 + 64, "{}", bed.fake.count("list-type=2"));
