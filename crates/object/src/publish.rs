@@ -14,6 +14,11 @@ pub const PROBE_PREFIX: &str = ".thalweg-probe-";
 
 type Meta<'a> = &'a [(String, String)];
 
+/// What stands before a key's last name.
+pub fn prefix_of(key: &str) -> &str {
+    key.rfind('/').map_or("", |at| &key[..=at])
+}
+
 impl Bucket {
     /// What the store does with conditions: found out once, on a scratch key, before the first object is published. Whoever comes
     /// meanwhile waits.
@@ -55,7 +60,7 @@ impl Bucket {
 
     /// The condition as the store keeps to it; where it does not, what stands there is looked at now.
     fn settled(&self, key: &str, condition: &Condition) -> Result<Condition> {
-        let prefix = key.rfind('/').map_or("", |at| &key[..=at]);
+        let prefix = prefix_of(key);
         let is_kept = match condition {
             Condition::Any => true,
             Condition::Absent => self.conditions(prefix)?.absent,

@@ -9,6 +9,7 @@
 use crate::calls::{CopyOf, PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
 use crate::job::Job;
+use crate::publish::prefix_of;
 use crate::reading::ObjectFile;
 use crate::upload_log::UploadLog;
 use crate::width::Permit;
@@ -16,6 +17,7 @@ use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread::{Builder, JoinHandle};
 use store::{PublishRule, SourceFile, StagedFile};
 
 pub const PART_BYTES: u64 = 8 << 20;
@@ -50,6 +52,8 @@ pub struct State {
     failed: Option<Failure>,
     /// The store is to copy it from there.
     copied: Option<CopyOf>,
+    /// Finds out what the store does with conditions.
+    learning: Option<JoinHandle<()>>,
     is_over: bool,
 }
 
@@ -162,7 +166,17 @@ impl ObjectUpload {
             log.begun(&id);
         }
         state.id = Some(id.clone());
+        state.learning = self.learn_conditions();
         Ok(id)
+    }
+
+    /// What the store does with conditions is found out beside the parts, so that publishing at a far store need not wait for it.
+    /// What fails here is tried again then.
+    fn learn_conditions(&self) -> Option<JoinHandle<()>> {
+        let (bucket, key) = (self.job.bucket.clone(), self.key.clone());
+        let is_unknown = bucket.conditions.try_lock().is_ok_and(|known| known.is_none());
+        let learn = move || drop(bucket.conditions(prefix_of(&key)));
+        is_unknown.then(|| Builder::new().name("store".to_owned()).spawn(learn).ok()).flatten()
     }
 
     fn spawn(&self, id: String, number: u64, bytes: Vec<u8>, permit: Permit) {
@@ -173,7 +187,7 @@ impl ObjectUpload {
             drop(permit);
             shared.settle(number, sent);
         };
-        if let Err(e) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
+        if let Err(e) = Builder::new().name("store".to_owned()).spawn(run) {
             self.shared.settle(number, Err(Failure::new(Why::Other, format!("no thread to send it: {e}"))));
         }
     }
@@ -381,6 +395,9 @@ impl StagedFile for ObjectUpload {
 impl Drop for ObjectUpload {
     fn drop(&mut self) {
         self.end(true);
+        // Its scratch object is removed before the job ends.
+        let learning = self.shared.state.lock().unwrap().learning.take();
+        learning.map(JoinHandle::join);
     }
 }
 

@@ -211,6 +211,19 @@ fn many_that_begin_at_once_try_conditions_once() {
 }
 
 #[test]
+fn conditions_are_tried_beside_the_parts_and_nothing_of_that_stays() {
+    let bed = bed();
+    let (sink, entry) = (bed.sink(), file(1, "a", 24 << 20));
+    let (upload, _) = sink.begin(&entry, "stem").unwrap();
+    upload.write_at(0, &vec![7; 8 << 20]).unwrap();
+    upload.discard();
+    drop(upload);
+    assert_eq!(bed.fake.count(".thalweg-probe-"), 4);
+    let state = bed.fake.state.lock().unwrap();
+    assert!(state.objects.is_empty() && state.uploads.is_empty(), "{:?}", state.objects.keys());
+}
+
+#[test]
 fn what_breaks_while_it_is_read_goes_on_where_it_stopped() {
     let bed = bed();
     let bytes = noise(20 << 20);
