@@ -366,20 +366,7 @@ impl PosixWatch {
             return hear(Event::Marker { object, covers });
         }
         let age = age_of(status);
-        let is_growing = match self.rules.until {
-            Until::Quiet(quiet) => age < quiet,
-            Until::Rename(_) => self.rules.until.is_unfinished(name.as_bytes()) == Some(true) || age < UNNAMED_QUIET,
-            Until::Marker(_) => !self.is_marked(key, &name),
-            Until::Never => true,
-            Until::Close | Until::Lock => {
-                age < TICKS
-                    || match self.writers_of(directory, &name) {
-                        Writers::None => false,
-                        Writers::Some => true,
-                        Writers::Unknown => age < UNNAMED_QUIET,
-                    }
-            }
-        };
+        let is_growing = self.grows_when_found(directory, key, &name, age);
         let now = Instant::now();
         let file = File {
             key,
@@ -403,21 +390,6 @@ impl PosixWatch {
         if is_growing {
             hear(Event::Grown { id: ObjectId(number), available_bytes: status.st_size as u64 });
         }
-    }
-
-    /// Whether a file is not told yet.
-    fn is_to_wait(&mut self, place: &(u64, Name), status: &Stat) -> bool {
-        let is_rule = matches!(self.rules.until, Until::Rename(_));
-        let is_young = is_rule
-            && self.growing.len() >= GROWING_MAX
-            && self.rules.until.is_unfinished(place.1.as_bytes()) != Some(true)
-            && age_of(status) < UNNAMED_QUIET;
-        let since = if is_young { *self.young.entry(place.clone()).or_insert_with(Instant::now) } else { self.began };
-        let is_to_wait = is_young && since.elapsed() < UNNAMED_QUIET;
-        if !is_to_wait {
-            self.young.remove(place);
-        }
-        is_to_wait
     }
 
     /// Looks at a file that is known; `before` is the name that it had at the last look, if that was another one.
