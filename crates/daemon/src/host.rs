@@ -444,9 +444,13 @@ pub fn forbidden(path: &[u8], why: &str) -> Refusal {
     Refusal::new(CloseCode::Forbidden, &with_path(path, why))
 }
 
-/// The path is shown escaped by the other side.
+/// The other side escapes what could harm whoever reads it; what is no UTF-8 would not get there.
 fn with_path(path: &[u8], why: &str) -> String {
-    let mut shown = if path.is_empty() { "its root".into() } else { String::from_utf8_lossy(path).into_owned() };
+    let mut shown = if path.is_empty() { "its root".to_owned() } else { String::new() };
+    for chunk in path.utf8_chunks() {
+        shown.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| shown.push_str(&format!("\\x{byte:02x}")));
+    }
     if shown.len() > PATH_SHOWN_BYTES_MAX {
         let end = (0..=PATH_SHOWN_BYTES_MAX).rev().find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
         shown.truncate(end);

@@ -63,5 +63,6 @@ pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
 pub use serve::{Activity, Pulse, ServeOptions, Served, StateLock, buffer_of, connections_max, own_name};
+pub use store::give_back_memory;
 pub use ticket::{Ticket, TicketError};
 pub use transfer::ConnectOptions;

@@ -9,7 +9,7 @@ use model::name::{Escaped, relative_path, unescape};
 use model::order::Kind;
 use model::synthetic::{is_null, is_synthetic};
 use model::{Class, Exit, Location, TransferSpec};
-use queue::Facts;
+use queue::{Claims, Common, Facts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -205,20 +205,19 @@ impl JobFile {
         // A rehearsal is of now, whenever the job itself may run.
         let is_now = spec.options.is_dry_run;
         let moment = |key, text: &Option<String>| moment(key, text.as_deref()).map(|at| at.filter(|_| !is_now));
-        let facts = Facts {
+        let common = Common {
             owner: owner.into(),
             project: self.project.as_deref().unwrap_or("").into(),
             class: class.unwrap_or_default(),
             priority: self.priority.unwrap_or(0),
-            claims: claims(kind, &spec).into(),
             from,
             to,
             start_by: moment("start_by", &self.start_by)?,
             finish_by: moment("finish_by", &self.finish_by)?,
             windows: windows.filter(|_| !is_now),
             is_standing: spec.options.follow.is_some(),
-            nature,
         };
+        let facts = Facts { common: common.into(), claims: Claims::new(&claims(kind, &spec)), nature };
         // Both endpoints hear of it, which share their rates out.
         spec.options.class = class;
         Ok(Wish { facts, spec, kind })

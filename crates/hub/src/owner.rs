@@ -30,6 +30,8 @@ use tracing::error;
 const GROUP_MAX: usize = 512;
 /// The calendar is looked at this often, whatever it does meanwhile.
 const TICK: Duration = Duration::from_secs(1);
+/// Jobs that come in together, from which on what their texts took is given back to the host.
+const MANY: usize = 1000;
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -74,6 +76,8 @@ pub struct Owner {
     sweep: Sweep,
     /// When the sweep goes on.
     sweep_at: Instant,
+    /// When memory is given back that a batch took.
+    give_back_at: Option<Instant>,
 }
 
 pub(crate) struct Order {
@@ -128,6 +132,7 @@ impl Owner {
             keep,
             sweep: Sweep::default(),
             sweep_at: Instant::now() + SWEEP_PAUSE,
+            give_back_at: Some(Instant::now()),
         };
         owner.load()?;
         Ok(owner)
@@ -158,6 +163,7 @@ impl Owner {
             self.settle();
             self.store.mark();
             self.forget_old();
+            self.give_back();
             if is_over {
                 break;
             }
@@ -175,6 +181,14 @@ impl Owner {
         let now = self.now().ms;
         let next = self.queue.next_ms().map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now)));
         next.min(TICK)
+    }
+
+    /// What a batch took, once whoever handed it in has let go of it as well.
+    fn give_back(&mut self) {
+        if self.give_back_at.is_some_and(|at| at <= Instant::now()) {
+            self.give_back_at = None;
+            daemon::give_back_memory();
+        }
     }
 
     /// A bit of what is old, while nobody waits.
@@ -199,15 +213,19 @@ impl Owner {
         self.orders.clear();
         self.knows_all = false;
         self.next_seq = self.store.next_seq()?;
-        let mut unusable = 0;
-        let open = self.store.open_jobs(&mut |why| {
-            unusable += 1;
-            error!(job = why, "a job cannot be read and is left alone");
-        })?;
-        let now = self.now();
-        for stored in open {
-            let job = stored.job;
-            self.posting.watch(job.id, &stored.file);
+        let (now, mut unusable) = (self.now(), 0);
+        let Owner { store, queue, posting, orders, .. } = self;
+        store.open_jobs(&mut |stored| {
+            let job = match stored {
+                Ok(stored) => {
+                    posting.watch(stored.job.id, &stored.file);
+                    stored.job
+                }
+                Err(why) => {
+                    unusable += 1;
+                    return error!(job = why, "a job cannot be read and is left alone");
+                }
+            };
             if let Some(endpoint) = job.executor().cloned() {
                 let order = Order {
                     job: job.id,
@@ -219,10 +237,10 @@ impl Owner {
                     has_rate: false,
                     renewed: None,
                 };
-                self.orders.insert(order_id(job.id, job.attempt), order);
+                orders.insert(order_id(job.id, job.attempt), order);
             }
-            self.queue.restore(now, job);
-        }
+            queue.restore(now, job);
+        })?;
         self.unheard = self.store.unheard()?.into_iter().collect();
         self.unheard.iter().for_each(|endpoint| self.queue.distrust(endpoint));
         self.store.schedules()?.into_iter().for_each(|stored| self.queue.put_schedule(stored.schedule));
@@ -255,6 +273,11 @@ impl Owner {
             Ok(events) => {
                 self.note_orders(&group.changes);
                 self.ring.publish(events);
+                if group.new.len() >= MANY {
+                    drop(group);
+                    daemon::give_back_memory();
+                    self.give_back_at = Some(Instant::now() + TICK);
+                }
                 replies.into_iter().for_each(|reply| reply(None));
                 actions.into_iter().for_each(|action| self.act(action));
             }

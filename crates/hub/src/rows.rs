@@ -5,7 +5,7 @@
 use crate::job_file::{JobFile, Wish};
 use model::JobId;
 use model::order::Role;
-use queue::{Facts, Goal, Job, Reason, Status, Work};
+use queue::{Facts, Goal, Job, Reason, State, Status, Work};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// A row that says what a job is, beside where it stands.
@@ -70,7 +70,7 @@ pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, Str
     let (Some(status), Some(reason)) = (Status::from_word(&words[0]), Reason::from_word(&words[1])) else {
         return Ok(Err(format!("job {id}: its state is not known to this version")));
     };
-    let job = Job {
+    let state = State {
         after: after.split(',').filter_map(JobId::from_hex).collect(),
         status,
         reason,
@@ -86,8 +86,8 @@ pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, Str
         has_begun: row.get::<_, Option<i64>>(16)?.is_some(),
         code: row.get(17)?,
         work,
-        ..Job::new(id, row.get::<_, i64>(1)? as u64, wish.facts, Vec::new())
     };
+    let job = Job { id, seq: row.get::<_, i64>(1)? as u64, facts: wish.facts, state: state.into() };
     Ok(Ok(Stored { job, file }))
 }
 

@@ -178,35 +178,33 @@ impl Store {
         Ok(last as u64 + 1)
     }
 
-    /// The open jobs, from the oldest on. Of what cannot be read, the message is given to `unusable`.
-    pub fn open_jobs(&self, unusable: &mut dyn FnMut(String)) -> Result<Vec<Stored>> {
+    /// Gives each open job, from the oldest on, or in words why it cannot be read.
+    pub fn open_jobs(&self, each: &mut dyn FnMut(std::result::Result<Stored, String>)) -> Result<()> {
         let select = format!("SELECT {COLUMNS} FROM jobs WHERE ended IS NULL ORDER BY seq");
-        self.stored(&select, [], unusable)
+        self.stored(&select, [], each)
     }
 
     /// One job, whatever its state.
     pub fn job(&self, id: JobId) -> Result<Option<Stored>> {
         let select = format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1");
-        Ok(self.stored(&select, [&id.0[..]], &mut |_| {})?.pop())
+        let mut found = None;
+        self.stored(&select, [&id.0[..]], &mut |stored| found = stored.ok())?;
+        Ok(found)
     }
 
     fn stored(
         &self,
         select: &str,
         values: impl rusqlite::Params,
-        unusable: &mut dyn FnMut(String),
-    ) -> Result<Vec<Stored>> {
+        each: &mut dyn FnMut(std::result::Result<Stored, String>),
+    ) -> Result<()> {
         let read = || {
             let mut select = self.connection.prepare_cached(select)?;
             let mut rows = select.query(values)?;
-            let mut found = Vec::new();
             while let Some(row) = rows.next()? {
-                match of_row(row)? {
-                    Ok(stored) => found.push(stored),
-                    Err(why) => unusable(why),
-                }
+                each(of_row(row)?);
             }
-            Ok(found)
+            Ok(())
         };
         read().map_err(|e| self.failed(&e))
     }
@@ -342,8 +340,9 @@ mod tests {
     }
 
     fn open(store: &Store) -> Vec<Job> {
-        let jobs = store.open_jobs(&mut |why| panic!("{why}")).unwrap();
-        jobs.into_iter().map(|stored| stored.job).collect()
+        let mut jobs = Vec::new();
+        store.open_jobs(&mut |stored| jobs.push(stored.map(|stored| stored.job).unwrap())).unwrap();
+        jobs
     }
 
     #[test]
@@ -351,8 +350,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Store::open(dir.path()).unwrap();
         let mut group = group(1..3);
-        let mut running =
-            Job { status: Status::Running, role: Some(Role::Fetches), attempt: 3, ..group.changes[0].clone() };
+        let mut running = group.changes[0].clone();
+        (running.status, running.role, running.attempt) = (Status::Running, Some(Role::Fetches), 3);
         running.after = vec![JobId([9; 16]), JobId([8; 16])];
         running.goal = Some(Goal::Pause);
         (running.has_begun, running.failures, running.text) = (true, 2, "why".into());

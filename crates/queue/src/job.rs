@@ -3,11 +3,22 @@
 use crate::status::{Goal, Reason, Status};
 use model::order::Role;
 use model::{Class, JobId};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// What was asked for; it changes only when somebody asks for something else (`change`).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
+    pub common: Arc<Common>,
+    /// Where it writes, below `to`: no two jobs that run have one below the other's.
+    pub claims: Claims,
+    /// What is asked, by whom: an open job of the same nature is the same job.
+    pub nature: [u8; 16],
+}
+
+/// What many jobs have alike; `Facts` are read and changed as if it were part of them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Common {
     pub owner: Arc<str>,
     pub project: Arc<str>,
     pub class: Class,
@@ -16,8 +27,6 @@ pub struct Facts {
     /// Endpoints.
     pub from: Arc<str>,
     pub to: Arc<str>,
-    /// Where it writes, below `to`: no two jobs that run have one below the other's.
-    pub claims: Arc<[Vec<u8>]>,
     /// Milliseconds since 1970.
     pub start_by: Option<i64>,
     pub finish_by: Option<i64>,
@@ -25,17 +34,39 @@ pub struct Facts {
     pub windows: Option<Arc<str>>,
     /// It waits for what comes and ends when somebody says so: what it holds for days is the place of a small job.
     pub is_standing: bool,
-    /// What is asked, by whom: an open job of the same nature is the same job.
-    pub nature: [u8; 16],
+}
+
+/// Paths, each with a NUL behind it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Claims(Box<[u8]>);
+
+impl Claims {
+    pub fn new(paths: &[impl AsRef<[u8]>]) -> Claims {
+        let parts = paths.iter().flat_map(|path| [path.as_ref(), b"\0"]);
+        Claims(parts.collect::<Vec<_>>().concat().into())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split_inclusive(|byte| *byte == 0).map(|path| &path[..path.len() - 1])
+    }
 }
 
 /// A job and where it stands. The pure part of what its owner keeps of it.
+///
+/// Memory: the book of a queue holds a million of these; what is alike is shared (`Facts::common`, `state`).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
     pub id: JobId,
     /// In order of submission.
     pub seq: u64,
-    pub facts: Arc<Facts>,
+    pub facts: Facts,
+    /// Read and changed as if it were part of the job.
+    pub state: Arc<State>,
+}
+
+/// Where a job stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
     /// Open jobs that it comes after.
     pub after: Vec<JobId>,
     pub status: Status,
@@ -62,8 +93,36 @@ pub struct Job {
     pub code: Option<i32>,
 }
 
+impl Deref for Facts {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl DerefMut for Facts {
+    fn deref_mut(&mut self) -> &mut Common {
+        Arc::make_mut(&mut self.common)
+    }
+}
+
+impl Deref for Job {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Job {
+    fn deref_mut(&mut self) -> &mut State {
+        Arc::make_mut(&mut self.state)
+    }
+}
+
 /// How much there is, and how much of that is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Work {
     pub files_listed: u64,
     pub bytes_listed: u64,
@@ -97,10 +156,7 @@ impl Work {
 
 impl Job {
     pub fn new(id: JobId, seq: u64, facts: Facts, after: Vec<JobId>) -> Job {
-        Job {
-            id,
-            seq,
-            facts: Arc::new(facts),
+        let state = State {
             after,
             status: Status::Queued,
             reason: Reason::None,
@@ -116,7 +172,8 @@ impl Job {
             has_begun: false,
             work: Work::default(),
             code: None,
-        }
+        };
+        Job { id, seq, facts, state: Arc::new(state) }
     }
 
     /// The endpoint that has its order.

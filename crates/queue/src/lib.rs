@@ -2,7 +2,7 @@
 //!
 //! A `Queue` is told of jobs, of what people want of them and of what executors say. It answers with changes, which its owner
 //! writes down, and with actions, which its owner carries out once they are written down. `status` says what may follow what,
-//! `job` what is known of one, `fault` what an error leads to, `share` who has had how much, `slots` what each endpoint and pair
+//! `job` what is known of one, `book` and `pool` how a million are kept, `fault` what an error leads to, `share` who has had how much, `slots` what each endpoint and pair
 //! carries, `calendar` when jobs may run, `schedule` when one begins again, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
 //!
 //! Invariants:
@@ -20,6 +20,8 @@ mod fault;
 mod share;
 mod slots;
 mod calendar;
+mod book;
+mod pool;
 mod queue;
 mod choose;
 mod yielding;
@@ -38,7 +40,7 @@ pub use choose::EndpointState;
 pub use fault::{Fault, pause_ms};
 pub use firing::Firing;
 pub use heard::{Answer, Ended, News};
-pub use job::{Facts, Job, Work};
+pub use job::{Claims, Common, Facts, Job, State, Work};
 pub use queue::{Action, Limits, Queue};
 pub use schedule::Schedule;
 pub use slots::Health;

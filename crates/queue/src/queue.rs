@@ -2,8 +2,10 @@
 //!
 //! Invariant: a job is in a lane exactly while it is queued, and holds slots exactly while an executor may be at work on it.
 
+use crate::book::Book;
 use crate::calendar::{self, Calendar, Now};
-use crate::job::Job;
+use crate::job::{Common, Job, State};
+use crate::pool::Pool;
 use crate::schedule::Schedules;
 use crate::share::Decayed;
 use crate::slots::{Endpoint, Health, Pair};
@@ -57,8 +59,9 @@ pub(crate) type Lane = (Class, usize, usize);
 pub struct Queue {
     pub(crate) limits: Limits,
     pub(crate) calendar: Box<dyn Calendar + Send>,
-    pub(crate) jobs: HashMap<JobId, Entry>,
-    pub(crate) natures: HashMap<[u8; 16], JobId>,
+    pub(crate) jobs: Book,
+    pub(crate) commons: Pool<Common>,
+    pub(crate) states: Pool<State>,
     pub(crate) lanes: BTreeMap<Lane, BTreeSet<Place>>,
     pub(crate) shares: Vec<Share>,
     share_numbers: HashMap<(Arc<str>, Arc<str>), usize>,
@@ -78,7 +81,7 @@ pub struct Queue {
     pub(crate) timers: BTreeSet<(u64, JobId)>,
     pub(crate) dates: BTreeSet<(i64, JobId)>,
     pub(crate) schedules: Schedules,
-    changes: Vec<Job>,
+    pub(crate) changes: Vec<Job>,
     pub(crate) actions: Vec<Action>,
 }
 
@@ -106,8 +109,9 @@ impl Queue {
         Queue {
             limits,
             calendar,
-            jobs: HashMap::new(),
-            natures: HashMap::new(),
+            jobs: Book::default(),
+            commons: Pool::new(),
+            states: Pool::new(),
             lanes: BTreeMap::new(),
             shares: Vec::new(),
             share_numbers: HashMap::new(),
@@ -131,12 +135,21 @@ impl Queue {
 
     /// Each job as it stands after each of its changes, in order, and what is to be done.
     pub fn take(&mut self) -> (Vec<Job>, Vec<Action>) {
-        let ended = |job: &Job| job.status.is_end();
         let changes = std::mem::take(&mut self.changes);
-        for job in changes.iter().filter(|job| ended(job)) {
-            self.drop_ended(job.id);
+        for job in &changes {
+            match job.status.is_end() {
+                true => self.drop_ended(job.id),
+                false => self.share_state(job.id),
+            }
         }
         (changes, std::mem::take(&mut self.actions))
+    }
+
+    /// Jobs that wait alike have one state.
+    pub(crate) fn share_state(&mut self, id: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&id).filter(|entry| entry.job.role.is_none()) {
+            self.states.share(&mut entry.job.state);
+        }
     }
 
     pub fn get(&self, id: JobId) -> Option<&Job> {
@@ -159,11 +172,11 @@ impl Queue {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+        self.len() == 0
     }
 
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
-        self.jobs.values().map(|entry| &entry.job)
+        self.jobs.entries().map(|entry| &entry.job)
     }
 
     /// How an endpoint is, and why it is away.
@@ -173,24 +186,25 @@ impl Queue {
     }
 
     /// Takes a job into the books, whatever its state.
-    pub(crate) fn enter(&mut self, job: Job) {
-        let facts = job.facts.clone();
+    pub(crate) fn enter(&mut self, mut job: Job) {
+        self.commons.share(&mut job.facts.common);
+        let facts = job.facts.common.clone();
         let share = self.share(&facts.owner, &facts.project);
         let (from, to) = (self.endpoint(&facts.from), self.endpoint(&facts.to));
         let pair = self.pair(from, to);
         for number in [from, to] {
             self.endpoints[number].jobs += 1;
         }
-        if !job.status.is_end() {
-            self.natures.insert(facts.nature, job.id);
-        }
         *self.of_owner.entry(facts.owner.clone()).or_default() += 1;
         for other in &job.after {
             self.dependents.entry(*other).or_default().push(job.id);
         }
-        let id = job.id;
+        let (id, is_open) = (job.id, !job.status.is_end());
         let entry = Entry { job, share, pair, slots: 0, parked: 0, charged: 0.0, since: 0, timer: None, date: None };
-        self.jobs.insert(id, entry);
+        self.jobs.insert(entry);
+        if is_open {
+            self.jobs.own_nature(&id);
+        }
     }
 
     fn drop_ended(&mut self, id: JobId) {
@@ -201,9 +215,6 @@ impl Queue {
         let Pair { from, to, .. } = self.pairs[pair];
         for number in [from, to] {
             self.endpoints[number].jobs -= 1;
-        }
-        if self.natures.get(&job.facts.nature) == Some(&id) {
-            self.natures.remove(&job.facts.nature);
         }
         if let Some(count) = self.of_owner.get_mut(&job.facts.owner) {
             *count -= 1;

@@ -1,7 +1,7 @@
 //! What people do with jobs: pause, resume, cancel, retry and forget them.
 
 use crate::calendar::Now;
-use crate::job::{Job, Work};
+use crate::job::Work;
 use crate::queue::{Action, Queue};
 use crate::status::{Goal, Reason, Status, Verb};
 use crate::submit::Refused;
@@ -31,7 +31,7 @@ impl Queue {
             Verb::Resume if status == Status::Paused => self.place(now, id),
             Verb::Retry if status == Status::Paused => return refused("`thalweg job resume` lets it go on"),
             Verb::Retry if status == Status::Running => return refused("it runs"),
-            Verb::Retry if status.is_end() && self.natures.contains_key(&job.facts.nature) => {
+            Verb::Retry if status.is_end() && self.jobs.of_nature(&job.facts.nature).is_some() => {
                 return refused("the same copy was submitted again since, and is open");
             }
             Verb::Retry if status.is_end() => self.anew(now, id),
@@ -76,10 +76,12 @@ impl Queue {
     /// any end -> queued, waiting
     fn anew(&mut self, now: Now, id: JobId) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        let job =
-            Job { failures: 0, passes: 0, is_switched: false, code: None, work: Work::default(), ..entry.job.clone() };
-        entry.job = Job { after: Vec::new(), goal: None, has_begun: true, ..job };
-        self.natures.insert(entry.job.facts.nature, id);
+        let job = &mut entry.job;
+        (job.failures, job.passes, job.is_switched) = (0, 0, false);
+        (job.code, job.work, job.goal) = (None, Work::default(), None);
+        job.after.clear();
+        job.has_begun = true;
+        self.jobs.own_nature(&id);
         self.place(now, id);
     }
 

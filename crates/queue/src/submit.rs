@@ -34,8 +34,8 @@ impl Queue {
     pub fn submit(&mut self, now: Now, job: Job) -> Result<Taken, Refused> {
         // One that has ended since the last `take` is not open any more.
         let is_open = |queue: &Queue, id: &JobId| queue.get(*id).is_some_and(|job| !job.status.is_end());
-        if let Some(known) = self.natures.get(&job.facts.nature).filter(|known| is_open(self, known)) {
-            return Ok(Taken::Known(*known));
+        if let Some(known) = self.jobs.of_nature(&job.facts.nature).filter(|known| is_open(self, known)) {
+            return Ok(Taken::Known(known));
         }
         if self.jobs.len() >= self.limits.jobs_max {
             return Err(Refused::Full { is_owner: false });
@@ -45,7 +45,9 @@ impl Queue {
         }
         let id = job.id;
         let after = job.after.iter().copied().filter(|other| is_open(self, other)).collect();
-        self.enter(Job { after, ..job });
+        let mut job = job;
+        job.after = after;
+        self.enter(job);
         self.place(now, id);
         Ok(Taken::New)
     }
@@ -55,7 +57,7 @@ impl Queue {
     /// What an executor has is asked for before anything else is done with it.
     pub fn restore(&mut self, now: Now, job: Job) {
         let (id, status, has_order) = (job.id, job.status, job.role.is_some());
-        let reason = job.reason;
+        let (reason, as_written, changes) = (job.reason, job.clone(), self.changes.len());
         self.enter(job);
         if status.is_end() {
             return;
@@ -76,6 +78,11 @@ impl Queue {
         } else {
             self.place(now, id);
         }
+        // What stands as it was written down is no change.
+        if self.changes[changes..] == [as_written] {
+            self.changes.truncate(changes);
+        }
+        self.share_state(id);
     }
 
     /// An endpoint may have orders that the records do not know of, which are older than what happened.
@@ -106,6 +113,6 @@ impl Queue {
 
     /// Which of the jobs that others come after are not open any more: to be told with `after_ended`, once all are restored.
     pub fn missing(&self) -> Vec<JobId> {
-        self.dependents.keys().copied().filter(|id| !self.jobs.contains_key(id)).collect()
+        self.dependents.keys().copied().filter(|id| !self.jobs.has(id)).collect()
     }
 }

@@ -30,20 +30,19 @@ impl Scene {
 
     fn facts(&mut self) -> Facts {
         self.count += 1;
-        Facts {
+        let common = Common {
             owner: "anna".into(),
             project: "".into(),
             class: Class::Normal,
             priority: 0,
             from: "a".into(),
             to: "b".into(),
-            claims: vec![vec![self.count]].into(),
             start_by: None,
             finish_by: None,
             windows: None,
             is_standing: false,
-            nature: [self.count; 16],
-        }
+        };
+        Facts { common: common.into(), claims: Claims::new(&[[self.count]]), nature: [self.count; 16] }
     }
 
     fn submit(&mut self, change: impl FnOnce(&mut Facts)) -> JobId {
@@ -273,7 +272,7 @@ fn a_low_job_makes_room_for_a_high_one_that_waited() {
 #[test]
 fn overlapping_destinations_take_turns() {
     let mut scene = Scene::new();
-    let claims = |claim: &str| -> std::sync::Arc<[Vec<u8>]> { vec![claim.as_bytes().to_vec()].into() };
+    let claims = |claim: &str| Claims::new(&[claim]);
     let first = scene.submit(|facts| facts.claims = claims("out"));
     let below = scene.submit(|facts| facts.claims = claims("out/x"));
     let beside = scene.submit(|facts| facts.claims = claims("outer"));
@@ -445,7 +444,8 @@ fn the_same_wish_finds_its_open_job_and_bounds_hold() {
     let mut submit = |facts: Facts, n| queue.submit(Now::default(), Job::new(JobId([n; 16]), n.into(), facts, vec![]));
     assert_eq!(submit(scene.facts(), 1), Ok(Taken::New));
     assert_eq!(submit(scene.facts(), 2), Err(Refused::Full { is_owner: true }));
-    let other = Facts { owner: "bert".into(), ..scene.facts() };
+    let mut other = scene.facts();
+    other.owner = "bert".into();
     assert_eq!(submit(other, 3), Ok(Taken::New));
 }
 
@@ -506,7 +506,9 @@ fn what_a_later_copy_of_the_records_gave_is_adopted_before_anything_is_given() {
     assert_eq!((known.attempt, known.role), (1, Some(Role::Sends)));
     for endpoint in ["a", "b"] {
         // The records were put back as they were before or after the first attempt; by now the third is at work.
-        for job in [Job { attempt: 0, role: None, status: Status::Queued, ..known.clone() }, known.clone()] {
+        let mut before = known.clone();
+        (before.attempt, before.role, before.status) = (0, None, Status::Queued);
+        for job in [before, known.clone()] {
             let mut again = Scene { queue: Queue::new(Limits::default(), Box::new(Nights)), now: scene.now, count: 9 };
             ["a", "b"].iter().for_each(|name| again.queue.distrust(name));
             again.queue.restore(again.now, job.clone());
@@ -533,7 +535,7 @@ fn a_job_that_is_given_another_priority_or_class_goes_before_others() {
     let begun = given(&scene.step());
     assert_eq!(begun, [(all[0], Role::Sends), (all[1], Role::Sends)]);
     let change = |scene: &mut Scene, id: JobId, change: &dyn Fn(&mut Facts)| {
-        let mut facts = (*scene.queue.get(id).unwrap().facts).clone();
+        let mut facts = scene.queue.get(id).unwrap().facts.clone();
         change(&mut facts);
         scene.queue.change(scene.now, id, facts)
     };
@@ -557,6 +559,6 @@ fn a_job_that_is_given_another_priority_or_class_goes_before_others() {
     let nature = scene.queue.get(other).unwrap().facts.nature;
     let refused = change(&mut scene, one, &|facts| facts.nature = nature);
     assert!(matches!(refused, Err(Refused::WrongState { .. })), "{refused:?}");
-    let facts = (*scene.queue.get(one).unwrap().facts).clone();
+    let facts = scene.queue.get(one).unwrap().facts.clone();
     assert_eq!(scene.queue.change(scene.now, JobId([77; 16]), facts), Err(Refused::NoSuchJob));
 }

@@ -5,7 +5,7 @@ use super::site::{Attempt, Reply, Request, Site, Stage};
 use crate::job::Random;
 use model::order::{Reason, Role};
 use model::{Class, JobId};
-use queue::{Action, Answer, Ended, Facts, Job, Limits, News, Now, Queue, Status, Taken, Verb, Work};
+use queue::{Action, Answer, Claims, Common, Ended, Facts, Job, Limits, News, Now, Queue, Status, Taken, Verb, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const SITES: [&str; 3] = ["a", "b", "c"];
@@ -230,7 +230,8 @@ impl World {
     fn change(&mut self, id: JobId) -> Held {
         let Some(job) = self.queue.get(id) else { return Ok(()) };
         let class = Class::ALL[self.random.below(3) as usize];
-        let facts = Facts { priority: self.random.below(5) as i8, class, ..(*job.facts).clone() };
+        let mut facts = job.facts.clone();
+        (facts.priority, facts.class) = (self.random.below(5) as i8, class);
         let changed = self.queue.change(self.now, id, facts);
         self.say(|| format!("change {}: {changed:?}", id.0[0]));
         changed.map_err(|e| format!("an open job was not changed: {e:?}"))?;
@@ -521,8 +522,8 @@ impl World {
         for (at, one) in jobs.iter().enumerate() {
             let within = |a: &[u8], b: &[u8]| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"));
             let clash = jobs[at + 1..].iter().find(|other| {
-                let (a, b) = (&one.facts.claims[0], &other.facts.claims[0]);
-                one.facts.to == other.facts.to && (within(a, b) || within(b, a))
+                let clashes = |a| other.facts.claims.iter().any(|b| within(a, b) || within(b, a));
+                one.facts.to == other.facts.to && one.facts.claims.iter().any(clashes)
             });
             if let Some(other) = clash {
                 return Err(format!("jobs {} and {} write to one place", one.id.0[0], other.id.0[0]));
@@ -536,20 +537,20 @@ fn facts(random: &mut Random, number: u8) -> Facts {
     let from = random.below(3) as usize;
     let to = (from + 1 + random.below(2) as usize) % 3;
     let claims = [&b"x"[..], b"x/y", b"z"];
-    Facts {
+    let common = Common {
         owner: ["anna", "bert"][random.below(2) as usize].into(),
         project: "".into(),
         class: Class::ALL[random.below(3) as usize],
         priority: random.below(3) as i8,
         from: SITES[from].into(),
         to: SITES[to].into(),
-        claims: vec![claims[random.below(3) as usize].to_vec()].into(),
         start_by: None,
         finish_by: None,
         windows: None,
         is_standing: number.is_multiple_of(8),
-        nature: [number; 16],
-    }
+    };
+    let claims = Claims::new(&claims[random.below(3) as usize..][..1]);
+    Facts { common: common.into(), claims, nature: [number; 16] }
 }
 
 /// Written apart from `queue::may_follow`, from the table of docs/hub.md.
