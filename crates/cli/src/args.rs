@@ -121,9 +121,10 @@ pub enum Command {
 /// ends the process.
 pub fn parse() -> Result<Cli> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let plain = asked::alone(words.get(1), program);
-    let first = First::read(&plain, &words);
-    let mut asked = plain.clone();
+    let mut asked = asked::alone(&words, program);
+    let first = First::read(&asked, &words);
+    // As it is without the user's settings.
+    let plain = first.as_ref().and_then(|first| asked.find_subcommand(first.command.first()?)).cloned();
     if let Some(first) = first.as_ref().filter(|first| first.wants_settings()) {
         // Doctor knows names of its own.
         let is_set_of_doctor = first.choice.profile.as_deref().is_some_and(|name| audit::profile::find(name).is_some());
@@ -137,7 +138,9 @@ pub fn parse() -> Result<Cli> {
     let matches = asked.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
     let (command, given) = innermost(&matches);
     destructive::check_variables(&command, given)?;
-    works::check(&command, given, &plain)?;
+    if let Some(plain) = &plain {
+        works::check(&command, given, plain)?;
+    }
     Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref())))
 }
 

@@ -13,11 +13,12 @@ thread_local! {
     static ALONE: RefCell<Option<OsString>> = const { RefCell::new(None) };
 }
 
-/// What `define` defines, with the arguments of no command but the one called `word`. A flag, `help` or nothing in its
-/// place asks for all of them.
-pub fn alone(word: Option<&OsString>, define: fn() -> Command) -> Command {
+/// What `define` defines for this command line, with the arguments of no command but the one that stands first. A flag, `help`
+/// or nothing in its place asks for all of them, but the version alone for none.
+pub fn alone(words: &[OsString], define: fn() -> Command) -> Command {
+    let is_version = words.len() == 2 && ["--version", "-V"].iter().any(|flag| words[1] == *flag);
     let is_command = |word: &&OsString| !word.as_encoded_bytes().starts_with(b"-") && *word != "help";
-    ALONE.set(word.filter(is_command).cloned());
+    ALONE.set(words.get(1).filter(|word| is_version || is_command(word)).cloned());
     let defined = define();
     ALONE.set(None);
     defined
@@ -78,7 +79,10 @@ mod tests {
     #[test]
     fn the_first_word_is_the_only_command_that_is_defined() {
         let whole = program();
-        let one = alone(Some(&"sync".into()), program);
+        let of = |words: &[&str]| {
+            alone(&[&["thalweg"], words].concat().iter().map(OsString::from).collect::<Vec<_>>(), program)
+        };
+        let one = of(&["sync"]);
         assert_eq!(flags(&one, "sync"), flags(&whole, "sync"));
         assert_eq!(flags(&one, "cp"), 0);
         assert_eq!(
@@ -86,9 +90,14 @@ mod tests {
             whole.get_subcommands().count(),
             "a typing error is measured against all names"
         );
-        for word in [None, Some("--help"), Some("help")] {
-            let all = alone(word.map(OsString::from).as_ref(), program);
-            assert!(flags(&all, "cp") > 0 && flags(&all, "sync") > 0, "{word:?}");
+        for words in [&[][..], &["--help"], &["help"], &["--version", "cp"]] {
+            let all = of(words);
+            assert!(flags(&all, "cp") > 0 && flags(&all, "sync") > 0, "{words:?}");
+        }
+        for flag in ["--version", "-V"] {
+            let none = of(&[flag]);
+            assert!(none.get_subcommands().all(|command| command.get_arguments().next().is_none()), "{flag}");
+            assert_eq!(none.render_version(), whole.render_version());
         }
         assert!(flags(&program(), "cp") > 0, "the choice ends with the definition");
     }
