@@ -31,7 +31,6 @@ use crate::transfer_log::TransferLog;
 use crate::warrant::{self, TakenBack};
 use guests::Guests;
 use jobs::Jobs;
-pub use jobs::RunningJob;
 use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
 use model::synthetic::{self, Generated};
@@ -42,7 +41,8 @@ use mover::session::{Grant, Host, HostFacts, Opened, Roster};
 use mover::{Ending, Observer, Progress};
 use net::route::LocalAddress;
 pub use ordered::deeds_of;
-use record::JobRecord;
+pub use record::RunningJob;
+use record::{Books, JobRecord};
 use rights::{Deed, Rights};
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
@@ -117,7 +117,9 @@ impl EndpointHost {
         open: &Open,
         options: &TransferOptions,
     ) -> Arc<dyn Observer> {
-        let record = JobRecord::begin(self, grant, job, direction, open, options);
+        let (log, events, history) = (self.log.clone(), self.events.clone(), self.history.clone());
+        let books = Books { log, events, history };
+        let record = JobRecord::begin(books, &self.name, grant, job, direction, open, options);
         self.jobs.add((grant.pin, job, direction as u32), record)
     }
 

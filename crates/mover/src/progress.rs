@@ -265,7 +265,9 @@ impl Progress {
 }
 
 pub fn processors() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+    // The kernel is asked once: the answer comes from several files.
+    static PROCESSORS: OnceLock<u32> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
 }
 
 #[derive(Default)]

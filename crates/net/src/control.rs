@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
+use crate::connection::Connection;
 use crate::inbound::{Inbound, Taken};
-use crate::queue::{Phase, Queue};
+use crate::queue::{Budget, Phase, Queue, SendError};
 use crate::record::{HEADER_BYTES, PLAINTEXT_BYTES_MAX, RecordError, RecordLayer, SEALED_BYTES_MAX};
 use crate::socket::timespec;
 use crate::stream::{Aborter, DataStream, Socket};
@@ -68,24 +69,6 @@ pub enum ControlEnd {
     TimedOut,
     /// The connection failed, or the peer broke TLS (`InvalidData`).
     Io(io::Error),
-}
-
-/// Why bytes were not queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    #[error("the control stream is closed")]
-    Closed,
-    /// Only said to the loop's own thread, which must not wait for itself.
-    #[error("too many bytes wait to be sent on the control stream")]
-    Full,
-}
-
-/// An account that bytes waiting to be sent are charged to.
-pub trait Budget: Send + Sync {
-    /// Whether so many more may wait. Never waits itself.
-    fn take(&self, bytes: usize) -> bool;
-
-    fn give(&self, bytes: usize);
 }
 
 /// Queues bytes for the control stream, from any thread.
@@ -153,11 +136,26 @@ pub struct ControlStream {
     linger_deadline: Option<Instant>,
 }
 
+impl Connection {
+    /// Goes on as a control stream. See [`DataStream::into_control`] if the peer first says what it wants.
+    pub fn into_control(self, options: ControlOptions) -> io::Result<(ControlSender, ControlStream)> {
+        self.into_data().into_control(options)
+    }
+}
+
+impl DataStream {
+    /// Goes on as a control stream, with whatever has been received but not been taken yet.
+    pub fn into_control(self, options: ControlOptions) -> io::Result<(ControlSender, ControlStream)> {
+        self.check_sendable()?;
+        ControlStream::new(self, options)
+    }
+}
+
 /// Whether the loop goes on, or how it ended.
 type Flow = ControlFlow<ControlEnd>;
 
 impl ControlStream {
-    pub(crate) fn new(mut stream: DataStream, options: ControlOptions) -> io::Result<(ControlSender, Self)> {
+    fn new(mut stream: DataStream, options: ControlOptions) -> io::Result<(ControlSender, Self)> {
         let aborter = stream.aborter();
         stream.widen();
         let DataStream { socket, records, inbound, outgoing, .. } = stream;

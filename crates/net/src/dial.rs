@@ -13,10 +13,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
+use crate::connection::{Connection, connect_tls};
 use crate::error::{Error, ErrorKind};
 use crate::identity::Identity;
 use crate::socket::{set_congestion, timespec};
-use crate::tls::{ClientTls, Connection, connect_tls};
+use crate::tls::ClientTls;
 
 const OPERATION: &str = "connect to";
 

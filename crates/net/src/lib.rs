@@ -1,7 +1,7 @@
 //! TCP and TLS 1.3 between two peers that know each other by public key.
 //!
 //! Threads and blocking (or polled) sockets; no async runtime. A connection is made by [`dial::dial`] or by
-//! [`listen::Listener`] and [`tls::accept_tls`], and then becomes a [`stream::DataStream`] (one thread, bulk bytes)
+//! [`listen::Listener`] and [`connection::accept_tls`], and then becomes a [`stream::DataStream`] (one thread, bulk bytes)
 //! or a [`control::ControlStream`] (full duplex, any thread sends).
 //!
 //! Invariants:
@@ -12,12 +12,13 @@
 //!
 //! `interface`, `route`, `path_mtu` and `clock` only ask the kernel, for the audit of a host, for paths and for timetables; `numa`
 //! keeps a thread near its card.
-//! Not here: who is allowed to do what (the caller judges [`tls::Connection::peer_pin`]), framing, sessions, retries.
+//! Not here: who is allowed to do what (the caller judges [`connection::Connection::peer_pin`]), framing, sessions, retries.
 
 pub mod identity;
 pub mod note;
 pub mod tls;
 mod handshake;
+pub mod connection;
 mod record;
 mod aead;
 pub mod cipher;
@@ -37,12 +38,14 @@ pub mod path_mtu;
 pub mod clock;
 pub mod error;
 
-pub use control::{Budget, ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream, SendError};
+pub use connection::{Connection, accept_tls, connect_tls};
+pub use control::{ControlEnd, ControlEvent, ControlOptions, ControlSender, ControlStream};
 pub use dial::{DialOptions, dial, dial_addrs, pair, resolve};
 pub use error::{Error, ErrorKind};
 pub use identity::{Identity, constant_time_eq, hmac_sha256, random_bytes, sha256};
 pub use listen::{Listener, Stopper};
 pub use lobby::Lobby;
+pub use queue::{Budget, SendError};
 pub use socket::TcpInfo;
 pub use stream::{Aborter, DataStream};
-pub use tls::{ClientTls, Connection, ServerTls, accept_tls, connect_tls};
+pub use tls::{ClientTls, ServerTls};

@@ -1,6 +1,6 @@
 //! A listening socket whose waiting can be ended from another thread.
 //!
-//! Not here: the handshake ([`crate::tls::accept_tls`], on another thread than this one's), how many connections are
+//! Not here: the handshake ([`crate::connection::accept_tls`], on another thread than this one's), how many connections are
 //! too many.
 
 use std::io;

@@ -13,13 +13,29 @@ use std::thread::{self, ThreadId};
 
 use rustix::event::EventfdFlags;
 
-use crate::control::{Budget, SendError};
-
 /// Messages are joined up to this length: many short ones would take several times their bytes.
 const JOINED_BYTES_MAX: usize = 4 << 10;
 /// What may wait without being charged, and the steps in which the rest is.
 const FREE_BYTES: usize = 256 << 10;
 const CHARGED_BYTES: usize = 256 << 10;
+
+/// Why bytes were not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("the control stream is closed")]
+    Closed,
+    /// Only said to the loop's own thread, which must not wait for itself.
+    #[error("too many bytes wait to be sent on the control stream")]
+    Full,
+}
+
+/// An account that bytes waiting to be sent are charged to.
+pub trait Budget: Send + Sync {
+    /// Whether so many more may wait. Never waits itself.
+    fn take(&self, bytes: usize) -> bool;
+
+    fn give(&self, bytes: usize);
+}
 
 pub(crate) struct Queue {
     state: Mutex<State>,

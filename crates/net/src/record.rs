@@ -297,8 +297,9 @@ fn strip_padding(inner: &[u8]) -> Result<(u8, usize), RecordError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::{accept_tls, connect_tls};
     use crate::identity::Identity;
-    use crate::tls::{ClientTls, ServerTls, accept_tls, connect_tls};
+    use crate::tls::{ClientTls, ServerTls};
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 

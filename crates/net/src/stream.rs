@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::control::{ControlOptions, ControlSender, ControlStream};
+use crate::connection::Connection;
 use crate::handshake::Exporter;
 use crate::inbound::{Inbound, Taken};
 use crate::record::{
@@ -29,7 +29,6 @@ use crate::record::{
     RecordLayer, SEALED_BYTES_MAX,
 };
 use crate::socket::{TcpInfo, timespec, wait_until};
-use crate::tls::Connection;
 
 /// Records that leave in one system call: a block of 128 KiB and its header. Over loopback, 4, 5 and 16 cost the same
 /// processor time per byte or more.
@@ -72,8 +71,15 @@ pub struct StreamCounters {
     pub wire_bytes_received: u64,
 }
 
+impl Connection {
+    /// Goes on as a data stream.
+    pub fn into_data(self) -> DataStream {
+        DataStream::new(self)
+    }
+}
+
 impl DataStream {
-    pub(crate) fn new(connection: Connection) -> Self {
+    fn new(connection: Connection) -> Self {
         let Connection { tcp, established, peer_pin, peer_addr, local_addr } = connection;
         Self {
             socket: Arc::new(Socket { tcp, is_aborted: AtomicBool::new(false) }),
@@ -218,17 +224,11 @@ impl DataStream {
         self.local_addr
     }
 
-    /// Goes on as a control stream, with whatever has been received but not been taken yet.
-    pub fn into_control(self, options: ControlOptions) -> io::Result<(ControlSender, ControlStream)> {
-        self.check_sendable()?;
-        ControlStream::new(self, options)
-    }
-
     fn check_usable(&self) -> io::Result<()> {
         if self.is_broken { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
-    fn check_sendable(&self) -> io::Result<()> {
+    pub(crate) fn check_sendable(&self) -> io::Result<()> {
         self.check_usable()?;
         if self.is_send_closed { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }

@@ -1,18 +1,13 @@
-//! TLS 1.3 with raw public keys (RFC 7250): the settings of both sides, their verifiers, and the connection that a
-//! handshake leaves behind.
+//! TLS 1.3 with raw public keys (RFC 7250): the settings of both sides and their verifiers.
 //!
 //! Invariants:
 //! - Both sides prove possession of an Ed25519 key; the dialling side accepts one key only, the pinned one.
 //! - One protocol version, no resumption, no early data, no certificates, no process-wide provider.
 //!
-//! Not here: whether a listening side wants to deal with the key that dialled (see [`Connection::peer_pin`]).
+//! Not here: whether a listening side wants to deal with the key that dialled (see [`crate::connection::Connection::peer_pin`]).
 
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use model::Pin;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -28,11 +23,8 @@ use rustls::{
 };
 
 use crate::cipher;
-use crate::control::{ControlOptions, ControlSender, ControlStream};
 use crate::error::{Error, ErrorKind};
-use crate::handshake::{self, Established};
 use crate::identity::{Identity, constant_time_eq, sha256};
-use crate::stream::DataStream;
 
 /// Name of the protocol, agreed on by ALPN.
 pub const ALPN: &[u8] = b"thalweg/1";
@@ -95,89 +87,6 @@ impl ServerTls {
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerTls").finish_non_exhaustive()
-    }
-}
-
-/// Performs the listening side's handshake on an accepted connection. All of it has to be over by `deadline`.
-pub fn accept_tls(tcp: TcpStream, tls: &ServerTls, deadline: Instant) -> Result<Connection, Error> {
-    Connection::establish(tcp, "accept connection from", |tcp| handshake::accept(tcp, tls, deadline))
-}
-
-/// Performs the dialling side's handshake on a connected socket. All of it has to be over by `deadline`.
-pub fn connect_tls(tcp: TcpStream, tls: &ClientTls, deadline: Instant) -> Result<Connection, Error> {
-    Connection::establish(tcp, "connect to", |tcp| handshake::connect(tcp, tls, deadline))
-}
-
-/// A TCP connection whose two ends have proved possession of their keys. Its socket is non-blocking.
-pub struct Connection {
-    pub(crate) tcp: TcpStream,
-    pub(crate) established: Established,
-    pub(crate) peer_pin: Pin,
-    pub(crate) peer_addr: SocketAddr,
-    pub(crate) local_addr: SocketAddr,
-}
-
-impl Connection {
-    /// The key that the peer proved to own.
-    pub fn peer_pin(&self) -> Pin {
-        self.peer_pin
-    }
-
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.peer_addr
-    }
-
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
-    }
-
-    /// Exported keying material (RFC 8446, 7.5): equal at both ends, different in each connection.
-    ///
-    /// `label` is at most 249 bytes long.
-    pub fn export(&self, label: &[u8], context: &[u8]) -> [u8; 32] {
-        self.established.exporter.export(label, context)
-    }
-
-    /// Which cipher was agreed on, and what carries it here.
-    pub fn cipher_note(&self) -> String {
-        cipher::chosen().note(self.established.suite)
-    }
-
-    /// Goes on as a data stream.
-    pub fn into_data(self) -> DataStream {
-        DataStream::new(self)
-    }
-
-    /// Goes on as a control stream. See [`DataStream::into_control`] if the peer first says what it wants.
-    pub fn into_control(self, options: ControlOptions) -> io::Result<(ControlSender, ControlStream)> {
-        self.into_data().into_control(options)
-    }
-
-    fn establish(
-        tcp: TcpStream,
-        operation: &'static str,
-        handshake: impl FnOnce(&TcpStream) -> Result<Established, handshake::Failure>,
-    ) -> Result<Self, Error> {
-        let failed = |e| Error::from_io(operation, "peer", e);
-        let (peer_addr, local_addr) = (tcp.peer_addr().map_err(failed)?, tcp.local_addr().map_err(failed)?);
-        let established = handshake(&tcp).map_err(|failure| failure.into_error(operation, peer_addr))?;
-        let peer_pin = Pin(sha256(&established.peer_spki));
-        Ok(Self { tcp, established, peer_pin, peer_addr, local_addr })
-    }
-}
-
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.tcp.as_fd()
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("peer_addr", &self.peer_addr)
-            .field("peer_pin", &self.peer_pin)
-            .finish_non_exhaustive()
     }
 }
 

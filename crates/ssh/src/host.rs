@@ -135,7 +135,7 @@ impl Host for OfferHost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Access, BoundTerms, CopyTerms, PathBytes, PinText, ServeRequest};
+    use crate::message::{Access, BoundTerms, CopyTerms, PathBytes, PinText, ServeRequest, SparedTerms};
     use model::Fidelity;
     use model::options::Deletion;
     use std::path::Path;
@@ -220,6 +220,7 @@ mod tests {
             fidelity: Fidelity { mode: true, ..Fidelity::default() }.to_bits(),
             bounds: BoundTerms::default(),
             listed: None,
+            spares: SparedTerms::default(),
         };
         let mut there = host(Access::Write, dir.path());
         there.terms = Some(Terms::of(&told).unwrap());

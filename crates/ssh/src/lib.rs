@@ -31,6 +31,6 @@ mod reach;
 
 pub use command::{Service, SshOptions, Target, read_ports};
 pub use launch::{Subsystem, Tell};
-pub use message::{Access, BoundTerms, CopyRequest, CopyTerms, PathBytes, Peer, exit_of};
+pub use message::{Access, BoundTerms, CopyRequest, CopyTerms, PathBytes, Peer, SparedTerms, exit_of};
 pub use reach::{Reached, ThirdParty, Wanted, reach, third_party_copy};
 pub use remote::{Asked, Copying, RemoteLink, accept};

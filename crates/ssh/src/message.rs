@@ -75,6 +75,19 @@ pub struct CopyTerms {
     /// The only paths below the source that are taken, where the command gave a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listed: Option<Vec<PathBytes>>,
+    #[serde(default)]
+    pub spares: SparedTerms,
+}
+
+/// What of the destination the command leaves as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SparedTerms {
+    pub everything: bool,
+    /// `--no-clobber`, or what a comparison by existence comes to.
+    pub what_is_there: bool,
+    pub what_is_newer: bool,
+    pub what_is_missing: bool,
 }
 
 /// Sizes and times, in seconds since 1970, of the files that may be sent.

@@ -2,12 +2,13 @@
 //!
 //! Invariant: the sending host's own words widen nothing.
 
-use super::message::{BoundTerms, CopyTerms};
+use super::message::{BoundTerms, CopyTerms, SparedTerms};
 use daemon::error::{Error, Result};
 use daemon::host::forbidden;
 use model::filter::{Filter, Rule};
+use model::options::Compare;
 use model::selection::{Bounds, Listed};
-use model::{Exit, Selection, TransferOptions};
+use model::{Exit, Selection, TransferOptions, mutant};
 use mover::receiver::Asked;
 use std::sync::Arc;
 use wire::Refusal;
@@ -20,6 +21,7 @@ pub struct Terms {
     may_delete: bool,
     backup: Option<Vec<u8>>,
     fidelity: u32,
+    spares: SparedTerms,
 }
 
 impl Terms {
@@ -35,22 +37,72 @@ impl Terms {
             may_delete: told.may_delete,
             backup: told.backup.as_ref().map(|path| path.0.clone()),
             fidelity: told.fidelity,
+            spares: told.spares,
         })
     }
 
-    /// Refuses a job that takes away or keeps more than the command said.
+    /// Refuses a job that takes away, replaces, makes or keeps more than the command said.
     pub(super) fn check(&self, open: &Open, options: &TransferOptions) -> std::result::Result<(), Refusal> {
-        let what = if options.deletion.is_some() && !self.may_delete {
-            "--delete"
-        } else if options.backup.is_some() && options.backup != self.backup {
-            "--backup-dir"
-        } else if options.fidelity.to_bits() & !self.fidelity != 0 {
-            "owners, modes, attributes or special files"
-        } else {
+        let Some(what) = self.beyond(options).filter(|_| !mutant::is_on("terms-of-removal-alone")) else {
             return Ok(());
         };
-        let why = format!("the sending host asks for {what}, which the command did not request");
+        let why = format!("the sending host asks {what}, which the command did not request");
         Err(forbidden(&open.paths[0], &why))
+    }
+
+    /// An option that is added later has to be looked at here: whether it changes what is at the destination.
+    fn beyond(&self, options: &TransferOptions) -> Option<&'static str> {
+        let TransferOptions {
+            deletion,
+            backup,
+            fidelity,
+            is_dry_run,
+            no_clobber,
+            compare,
+            keeps_newer,
+            only_existing,
+            view,
+            sealed_list,
+            slice,
+            // How what is sent is cut, protected, stored and told.
+            fsync: _,
+            verify: _,
+            digest: _,
+            chunk_bytes: _,
+            chmod: _,
+            engine: _,
+            depths: _,
+            tells_changes: _,
+            is_delta: _,
+            compression: _,
+            pace: _,
+            payload_bytes_max: _,
+            congestion: _,
+            class: _,
+            buffer: _,
+            // Within the sender alone.
+            follow: _,
+            wait: _,
+            // The command's own is held instead.
+            selection: _,
+        } = options;
+        let spares = self.spares;
+        [
+            (deletion.is_some() && !self.may_delete, "for --delete"),
+            (backup.is_some() && *backup != self.backup, "for --backup-dir"),
+            (fidelity.to_bits() & !self.fidelity != 0, "for owners, modes, attributes or special files"),
+            (spares.everything && !is_dry_run, "to write, in a dry run"),
+            (
+                spares.what_is_there && !(*no_clobber || *compare == Compare::Exists),
+                "to replace what is there (the command said --no-clobber or --compare exists)",
+            ),
+            (spares.what_is_newer && !keeps_newer, "to replace what is newer (the command said --update)"),
+            (spares.what_is_missing && !only_existing, "to make what is not there (the command said --existing)"),
+            // No command between two hosts has them, and a list would be a file of any name.
+            (view.is_some() || sealed_list.is_some() || slice.is_some(), "for --show, --sealed-list or a slice"),
+        ]
+        .into_iter()
+        .find_map(|(is_beyond, what)| is_beyond.then_some(what))
     }
 
     pub(super) fn asked(&self) -> Asked {
@@ -89,6 +141,7 @@ mod tests {
             fidelity: 0,
             bounds,
             listed: Some(vec![PathBytes(b"kept".to_vec()), PathBytes(b"d/e".to_vec())]),
+            spares: SparedTerms::default(),
         };
         let sends = |name: &str, size_bytes: u64, seconds: i64| {
             let modified = Timestamp { seconds, nanoseconds: 0 };
@@ -117,5 +170,55 @@ mod tests {
         assert_ne!(text, older);
         let older: CopyTerms = serde_json::from_str(&older).unwrap();
         assert_eq!((older.bounds, older.listed), (BoundTerms::default(), None));
+    }
+    /// A sending host that forgets a flag of the command, or thinks of one that nobody gave, is refused.
+    #[test]
+    fn a_host_that_copies_here_spares_what_the_command_spares_and_lists_nothing() {
+        let told = CopyTerms {
+            sources: vec![PathBytes(b"a/report".to_vec())],
+            rules: Vec::new(),
+            may_delete: false,
+            backup: None,
+            fidelity: 0,
+            bounds: BoundTerms::default(),
+            listed: None,
+            spares: SparedTerms::default(),
+        };
+        let open = Open { paths: vec![b"to".to_vec()], ..Open::default() };
+        let check = |spares, options: &TransferOptions| {
+            Terms::of(&CopyTerms { spares, ..told.clone() }).unwrap().check(&open, options).map_err(|no| no.text)
+        };
+        let (nothing, plain) = (SparedTerms::default(), TransferOptions::default);
+        assert_eq!(check(nothing, &plain()), Ok(()));
+        let list = Some(Name::new(b".bashrc").unwrap());
+        for options in [
+            TransferOptions { sealed_list: list, ..plain() },
+            TransferOptions { view: Some(Arc::default()), ..plain() },
+            TransferOptions { slice: Some(Arc::default()), ..plain() },
+        ] {
+            assert!(check(nothing, &options).unwrap_err().contains("did not request"), "{options:?}");
+        }
+        for (spares, options, why) in [
+            (SparedTerms { everything: true, ..nothing }, TransferOptions { is_dry_run: true, ..plain() }, "dry run"),
+            (
+                SparedTerms { what_is_there: true, ..nothing },
+                TransferOptions { no_clobber: true, ..plain() },
+                "clobber",
+            ),
+            (
+                SparedTerms { what_is_there: true, ..nothing },
+                TransferOptions { compare: Compare::Exists, ..plain() },
+                "clobber",
+            ),
+            (SparedTerms { what_is_newer: true, ..nothing }, TransferOptions { keeps_newer: true, ..plain() }, "newer"),
+            (
+                SparedTerms { what_is_missing: true, ..nothing },
+                TransferOptions { only_existing: true, ..plain() },
+                "not there",
+            ),
+        ] {
+            assert_eq!(check(spares, &options), Ok(()));
+            assert!(check(spares, &plain()).unwrap_err().contains(why), "{why}");
+        }
     }
 }

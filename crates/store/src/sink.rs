@@ -292,6 +292,12 @@ pub trait Sink: Send + Sync {
     /// True when `begin` would find a journal that an earlier attempt left.
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool;
 
+    /// Removes what attempts left of large objects, where none works on it: what `is_needless` says so of, by its stem and the
+    /// beginning of its journal, and what has an empty journal.
+    fn drop_staged(&self, is_needless: &dyn Fn(&str, &[u8]) -> bool) {
+        let _ = is_needless;
+    }
+
     /// Makes the contents of everything in `group` durable with one wait. An error condemns the whole group: the caller
     /// drops it and has it sent again. True when the wait covered all names published before it as well, so that they
     /// need no `sync_names`.

@@ -62,11 +62,11 @@ impl fmt::Display for Legs {
 
 impl Sample {
     /// Of what somebody else counts.
-    pub fn told(counts: Counts, is_listing_complete: bool, rate: Rate) -> Sample {
+    pub fn told(counts: Counts, is_listing_complete: bool, rate: Rate, time: Duration) -> Sample {
         Sample {
             counts,
             is_listing_complete,
-            seconds: 0.0,
+            seconds: time.as_secs_f64(),
             streams: 0,
             rate_now: rate,
             rate_average: rate,

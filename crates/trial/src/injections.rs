@@ -139,7 +139,9 @@ pub const ROWS: &[Row] = &[
     // A file system that does not know how to refuse an existing name: looked at instead.
     row((Receiver, "renameat2", Destination), &["EINVAL"], KEEP_OR_FILE, FILE_OR_JOB),
     row((Receiver, "renameat2", Destination), REFUSED, FILE, FILE_OR_JOB),
-    row((Receiver, "renameat2", Destination), &["EEXIST", "EISDIR", "EBUSY"], FILE, FILE_OR_JOB),
+    row((Receiver, "renameat2", Destination), &["EEXIST", "EISDIR"], FILE, FILE_OR_JOB),
+    // A file of many pieces comes again.
+    row((Receiver, "renameat2", Destination), &["EBUSY"], KEEP_OR_FILE, FILE_OR_JOB),
     row((Receiver, "renameat2", Destination), &["EIO"], KEEP_OR_FILE, FILE_OR_JOB),
     row((Receiver, "renameat2", Destination), &["ENOENT", "ESTALE", "ENOMEM"], KEEP_OR_FILE, FILE_OR_JOB),
     row((Receiver, "fchmod", Destination), &["EPERM", "EIO", "EROFS"], FILE, FILE_OR_JOB),

@@ -8,6 +8,7 @@
 
 use crate::calls::Areas;
 use crate::check::{self, Tree};
+use crate::instrument::{self, Instrument};
 use crate::process::{Ended, Process, Tracing};
 use crate::relay::Relay;
 use crate::tree;
@@ -147,6 +148,10 @@ pub struct Bed<'a> {
     pub is_whole: bool,
     /// Who has a buffer that everything goes through.
     pub buffer: Option<Buffer>,
+    /// Whose files are followed, in place of a copy of the ground's source.
+    pub instrument: Option<Instrument>,
+    /// A copy that outlived its endpoint.
+    pub client: Option<Process>,
     /// Numbers the outputs of programs.
     runs: u32,
 }
@@ -176,6 +181,8 @@ impl<'a> Bed<'a> {
             outside,
             is_whole: false,
             buffer: None,
+            instrument: None,
+            client: None,
             runs: 0,
         })
     }
@@ -187,7 +194,7 @@ impl<'a> Bed<'a> {
     pub fn areas(&self) -> Areas {
         Areas {
             destination: self.dir.join("root"),
-            source: self.ground.source.clone(),
+            source: self.instrument.as_ref().map_or(&self.ground.source, |grown| &grown.dir).clone(),
             states: vec![self.dir.join("server"), self.dir.join("client")],
         }
     }
@@ -235,10 +242,11 @@ impl<'a> Bed<'a> {
         Ok(if self.is_enrolled { Ok(()) } else { Err(ended.errors) })
     }
 
-    /// Starts the copy, always the same one.
+    /// Starts the copy, always the same one. With an instrument, it follows that, which begins to write with the first run.
     pub fn copy(&mut self, tracing: Option<Tracing>) -> Result<Process> {
         let mut command = self.command("client");
-        command.args(["cp", "--json", "--retries", "0", "--progress", "none", "--streams", "2"]);
+        command.arg(if self.instrument.is_some() { "follow" } else { "cp" });
+        command.args(["--json", "--retries", "0", "--progress", "none", "--streams", "2"]);
         command.args(["--chunk-size", self.ground.chunk_size]);
         if self.is_whole {
             command.args(["-aHX", "--numeric-ids", "--engine", "uring"]);
@@ -248,12 +256,22 @@ impl<'a> Bed<'a> {
             Some(Buffer::Client) => _ = command.args(["--buffer", "client/buffer:16MiB"]),
             None => {}
         }
-        match self.direction {
-            Direction::Push => command.arg(slashed(&self.ground.source)).arg("lab:in/"),
-            Direction::Pull => command.arg("lab:tree/").arg(slashed(&self.destination())),
+        match (&mut self.instrument, self.direction) {
+            (Some(instrument), _) => {
+                instrument.start()?;
+                command.args(["--until", "rename", "--show", "prefix", "--end"]);
+                command.arg(format!("marker:{}", instrument::STOP)).arg(slashed(&instrument.dir)).arg("lab:in/")
+            }
+            (None, Direction::Push) => command.arg(slashed(&self.ground.source)).arg("lab:in/"),
+            (None, Direction::Pull) => command.arg("lab:tree/").arg(slashed(&self.destination())),
         };
         self.runs += 1;
         Process::start(command, &self.dir, &format!("cp-{}", self.runs), tracing)
+    }
+
+    /// The copy that is still there, or the same one again.
+    pub fn goes_on(&mut self) -> Result<Process> {
+        self.client.take().map_or_else(|| self.copy(None), Ok)
     }
 
     /// Asks the endpoint to end in order; `None` when it does not.
@@ -277,6 +295,10 @@ impl<'a> Bed<'a> {
     /// # Errors
     /// Says what was broken.
     pub fn check_half_done(&self) -> Result<(), String> {
+        if let Some(instrument) = &self.instrument {
+            instrument.check_half_done(&self.destination())?;
+            return self.check_outside();
+        }
         check::half_done(&self.destination(), &self.old, &self.ground.new)?;
         self.check_outside()
     }
@@ -286,6 +308,10 @@ impl<'a> Bed<'a> {
     /// # Errors
     /// Says what was broken.
     pub fn check_complete(&self) -> Result<(), String> {
+        if let Some(instrument) = &self.instrument {
+            instrument.check_complete(&self.destination())?;
+            return self.check_outside();
+        }
         self.check_content()?;
         if self.is_whole { check::kept(&self.ground.source, &self.destination(), &self.ground.new) } else { Ok(()) }
     }
@@ -345,6 +371,8 @@ impl Drop for Bed<'_> {
             endpoint.signal(Signal::KILL);
             let _ = endpoint.wait(PATIENCE);
         }
+        // Whose thread writes below it.
+        self.instrument = None;
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

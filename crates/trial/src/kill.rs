@@ -15,16 +15,18 @@
 
 use crate::calls::{CALLS, Seen, durable_numbers};
 use crate::check;
+use crate::instrument::Instrument;
 use crate::job::{Bed, Buffer, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
-use crate::process::{Ended, Tracing};
+use crate::process::{Ended, Process, Tracing};
 use crate::record::{Outcome, Tally};
 use crate::relay::Witness;
 use crate::sys::{Answer, Moment};
 use crate::{large, pool, resent, tree};
 use anyhow::Result;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -47,7 +49,7 @@ pub struct Args {
     /// Trials at the same time
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
-    /// Which part dies, in all trials
+    /// Which part dies, in all trials; while files grow, where each takes seconds, only if it is named here
     #[arg(long)]
     case: Option<Case>,
     /// One trial: at which durable call; given again, the recovery dies there
@@ -60,6 +62,7 @@ pub struct Args {
 
 /// Even a recovery that has nothing to do opens its state and looks at the destination.
 const POINTS_OF_A_RECOVERY_MIN: u64 = 8;
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const CHUNK_SIZE: &str = "1MiB";
 const CHUNK_BYTES: u64 = 1 << 20;
 
@@ -86,9 +89,13 @@ pub enum Case {
     PushAhead,
     /// The endpoint that sends what it reads ahead into its buffer
     PullAhead,
+    /// The endpoint, while a client follows files that grow
+    FollowReceiver,
+    /// The client that follows files while they grow
+    FollowSender,
 }
 
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 12] = [
     Case::PushReceiver,
     Case::PushSender,
     Case::PullReceiver,
@@ -99,6 +106,8 @@ pub const CASES: [Case; 10] = [
     Case::PushBufferedSender,
     Case::PushAhead,
     Case::PullAhead,
+    Case::FollowReceiver,
+    Case::FollowSender,
 ];
 
 impl Case {
@@ -110,7 +119,12 @@ impl Case {
     }
 
     pub fn is_endpoint(self) -> bool {
-        matches!(self, Case::PushReceiver | Case::PullSender | Case::PushWhole | Case::PushBuffered | Case::PullAhead)
+        match self {
+            Case::PushReceiver | Case::PushWhole | Case::PushBuffered | Case::FollowReceiver => true,
+            Case::PullSender | Case::PullAhead => true,
+            Case::PushSender | Case::PushBufferedSender | Case::PushAhead | Case::FollowSender => false,
+            Case::PullReceiver | Case::PullWhole => false,
+        }
     }
 
     /// Which of the two has a buffer that everything goes through.
@@ -126,6 +140,21 @@ impl Case {
         matches!(self, Case::PushWhole | Case::PullWhole)
     }
 
+    fn is_following(self) -> bool {
+        matches!(self, Case::FollowReceiver | Case::FollowSender)
+    }
+
+    /// What a trial of it begins with. Where files are followed, the destination is empty.
+    fn bed(self, ground: &Ground, seed: u64) -> Result<Bed<'_>> {
+        let older = if self.is_following() { |_: &Path| Ok(()) } else { tree::fill_older };
+        let mut bed = Bed::new(ground, self.direction(), older)?;
+        (bed.is_whole, bed.buffer) = (self.is_whole(), self.buffer());
+        if self.is_following() {
+            bed.instrument = Some(Instrument::new(bed.dir.join("grown"), seed)?);
+        }
+        Ok(bed)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Case::PushReceiver => "push-receiver",
@@ -138,6 +167,8 @@ impl Case {
             Case::PushBufferedSender => "push-buffered-sender",
             Case::PushAhead => "push-ahead",
             Case::PullAhead => "pull-ahead",
+            Case::FollowReceiver => "follow-receiver",
+            Case::FollowSender => "follow-sender",
         }
     }
 }
@@ -214,7 +245,7 @@ pub fn run(args: &Args) -> Result<Tally> {
     let ground = Ground::new(&args.ground, CHUNK_SIZE, tree::fill_source)?;
     let mut tally = Tally::new("trial kill --all --double 1000");
     let mut baselines = Vec::new();
-    for case in CASES.into_iter().filter(|case| args.case.is_none_or(|only| only == *case)) {
+    for case in CASES.into_iter().filter(|case| args.case.map_or(!case.is_following(), |only| only == *case)) {
         let (points, bytes_passed) = count(&ground, case)?;
         tally.figures.insert(format!("durable calls of {}", case.name()), points.to_string());
         baselines.push((case, points, bytes_passed));
@@ -301,8 +332,7 @@ fn point(random: &mut Random, points: u64) -> Point {
 
 /// Counts the durable calls of a victim in a run without faults, and the bytes that it takes.
 fn count(ground: &Ground, case: Case) -> Result<(u64, u64)> {
-    let mut bed = Bed::new(ground, case.direction(), tree::fill_older)?;
-    (bed.is_whole, bed.buffer) = (case.is_whole(), case.buffer());
+    let mut bed = case.bed(ground, 0)?;
     let watched = Arc::new(Mutex::new(Watched::default()));
     let mut held = killed(&mut bed, case, None, &watched)?.held;
     if held.is_ok() {
@@ -332,8 +362,7 @@ impl Trial {
 }
 
 fn trial(ground: &Ground, plan: &Plan) -> Result<Trial> {
-    let mut bed = Bed::new(ground, plan.case.direction(), tree::fill_older)?;
-    (bed.is_whole, bed.buffer) = (plan.case.is_whole(), plan.case.buffer());
+    let mut bed = plan.case.bed(ground, plan.points[0].n)?;
     let (mut hits, mut phases) = (Vec::new(), Vec::new());
     for point in &plan.points {
         let watched = Arc::new(Mutex::new(Watched::default()));
@@ -376,6 +405,10 @@ fn trial(ground: &Ground, plan: &Plan) -> Result<Trial> {
 
 /// What the recovery may send.
 fn bound(bed: &Bed<'_>) -> Result<u64> {
+    if let Some(instrument) = &bed.instrument {
+        // All of it, and once more the files whose front was patched: each is one chunk.
+        return Ok(2 * instrument.bytes() + resent::PROTOCOL_BYTES);
+    }
     let staged = check::staged(&bed.dir.join("root"));
     let (source, destination) = (&bed.ground.source, bed.destination());
     Ok(resent::bound(source, &bed.ground.new, &destination, &staged, CHUNK_BYTES)?)
@@ -398,7 +431,7 @@ fn killed(bed: &mut Bed<'_>, case: Case, point: Option<Point>, watched: &Arc<Mut
         let mut client = None;
         if bed.serve(Some(tracing))? && bed.enrol()?.is_ok() {
             begin();
-            client = Some(bed.copy(None)?.wait(PATIENCE)?);
+            client = copied(bed)?;
         }
         // Ended in order, so that its last calls are points too.
         (client, Some(bed.stop()?))
@@ -418,6 +451,20 @@ fn killed(bed: &mut Bed<'_>, case: Case, point: Option<Point>, watched: &Arc<Mut
     Ok(Killed { held: judge(bed, client, endpoint), is_told_of_success })
 }
 
+/// Runs the copy to its end. One that follows outlives its endpoint and goes on with the next one.
+fn copied(bed: &mut Bed<'_>) -> Result<Option<Option<Ended>>> {
+    let copy = bed.goes_on()?;
+    let deadline = Instant::now() + PATIENCE;
+    while bed.instrument.is_some() && !copy.has_ended() && Instant::now() < deadline {
+        if bed.endpoint.as_ref().is_none_or(Process::has_ended) {
+            bed.client = Some(copy);
+            return Ok(None);
+        }
+        std::thread::park_timeout(LOOK_INTERVAL);
+    }
+    Ok(Some(copy.wait(PATIENCE)?))
+}
+
 /// A client that was killed may have said so before.
 fn is_success(client: &Ended) -> bool {
     let last = client.output.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -433,9 +480,12 @@ fn judge(bed: &Bed<'_>, client: Option<Option<Ended>>, endpoint: Option<Option<E
             Some(ended) => check_words(&ended.errors)?,
         }
     }
+    if let (Some(instrument), Some(Some(Ended { output, .. }))) = (&bed.instrument, &client) {
+        instrument.check_sealed(&bed.destination(), output)?;
+    }
     let Some(Some(Ended { code: Some(code), output, .. })) = &client else { return Ok(()) };
     // Nothing is printed by a copy that could not begin.
-    if !output.is_empty() {
+    if !output.is_empty() && bed.instrument.is_none() {
         let (ok, skipped, _) = check::done(output, *code, bed.ground.objects())?;
         check::acknowledged(&bed.destination(), &bed.ground.new, ok + skipped)?;
     }
@@ -454,7 +504,7 @@ fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
     if let Err(why) = bed.enrol()? {
         return Ok(Err(format!("the client could not enrol: {why}")));
     }
-    let client = bed.copy(None)?.wait(PATIENCE)?;
+    let client = bed.goes_on()?.wait(PATIENCE)?;
     let endpoint = bed.stop()?;
     if let Some(Ended { code, errors, .. }) = &client
         && *code != Some(0)
@@ -471,7 +521,7 @@ fn recovered(bed: &mut Bed<'_>) -> Result<Result<(), String>> {
 
 /// Stops at durable calls; a sender hardly makes any, and is stopped where it reads the source too.
 fn watch(bed: &Bed<'_>, case: Case, point: Option<Point>, watched: Arc<Mutex<Watched>>) -> Tracing {
-    let is_sender = matches!(case, Case::PushSender | Case::PullSender);
+    let is_sender = matches!(case, Case::PushSender | Case::PullSender | Case::FollowSender);
     let witness: Witness = bed.relay.witness();
     let each = move |seen: &Seen| {
         if seen.moment != Moment::Before {

@@ -21,6 +21,7 @@ mod process;
 mod relay;
 mod tree;
 mod job;
+mod instrument;
 mod check;
 mod kill;
 mod large;

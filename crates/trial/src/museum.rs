@@ -147,6 +147,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("take-what-was-not-asked", "a client takes whatever its endpoint sends", Test("mover", "asked")),
     ("filters-hold-at-the-sender-only", "rules, bounds and lists are the sender's alone", Test("mover", "asked")),
     (
+        "terms-of-removal-alone",
+        "a host that copies to another one writes in a dry run, replaces what is spared, and lists where it likes",
+        Test("ssh", "spares_what_the_command_spares"),
+    ),
+    (
         "write-only-may-look",
         "a write-only ticket gets dry runs and lists of changes",
         Test("daemon", "a_client_that_may_only_write"),

@@ -30,7 +30,7 @@ const GROUPS: [(&str, &str); 8] = [
     ("storage", "Storage"),
     ("process", "Processes, power, clocks"),
     ("network", "Networks"),
-    ("later", "Not in the program yet"),
+    ("service", "Several hosts, the queue, the hub and its interface, configuration"),
 ];
 
 #[derive(Args)]

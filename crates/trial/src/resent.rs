@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub const STREAMS: u64 = 2;
 /// Handshakes of a session and its streams, a listing of thirty entries, messages, and TLS's 22 bytes for each record of
 /// at most 16 KiB, of six megabytes.
-const PROTOCOL_BYTES: u64 = 128 << 10;
+pub const PROTOCOL_BYTES: u64 = 128 << 10;
 
 /// The most that the next run may send.
 ///

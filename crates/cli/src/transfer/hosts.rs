@@ -114,7 +114,7 @@ impl Hosts {
             if let Some(events) = &events {
                 if last.0.elapsed() >= EVENT_EVERY {
                     last.0 = Instant::now();
-                    events.progress(&sample_of(news));
+                    events.progress(&sample_of(news, started.elapsed()));
                 }
             } else if request.progress != Mode::None && last.1.elapsed() >= LINE_EVERY {
                 last.1 = Instant::now();

@@ -207,6 +207,7 @@ pub struct Follower<'a> {
     mode: Mode,
     events: Option<Arc<Events>>,
     desk: Option<Desk>,
+    begun: Instant,
     line: Instant,
     event: Instant,
     last_state: String,
@@ -221,7 +222,8 @@ impl<'a> Follower<'a> {
         events: Option<Arc<Events>>,
     ) -> Follower<'a> {
         let now = Instant::now();
-        Follower { executor, identity, job, mode, events, desk: None, line: now, event: now, last_state: String::new() }
+        let last_state = String::new();
+        Follower { executor, identity, job, mode, events, desk: None, begun: now, line: now, event: now, last_state }
     }
 
     /// Until the job ends; nothing where the user stops that. `is_own`: what would keep the command waiting for somebody else
@@ -281,7 +283,7 @@ impl<'a> Follower<'a> {
         if let Some(events) = &self.events {
             if self.event.elapsed() >= Duration::from_secs(1) {
                 self.event = Instant::now();
-                events.progress(&sample_of(news));
+                events.progress(&sample_of(news, self.begun.elapsed()));
             }
             return;
         }
@@ -334,7 +336,8 @@ pub fn amounts(news: &OrderNews) -> String {
     text
 }
 
-pub(super) fn sample_of(news: &OrderNews) -> Sample {
+/// `time`: for how long the command has watched.
+pub(super) fn sample_of(news: &OrderNews, time: Duration) -> Sample {
     let rate = Rate { bytes_per_second: news.bytes_per_second as f64 };
     let counts = Counts {
         files_listed: news.files_listed,
@@ -345,7 +348,7 @@ pub(super) fn sample_of(news: &OrderNews) -> Sample {
         bytes_done: news.bytes_done,
         ..Counts::default()
     };
-    Sample::told(counts, news.is_listing_complete, rate)
+    Sample::told(counts, news.is_listing_complete, rate, time)
 }
 
 /// What an ended job failed with, as the command would have said it.
@@ -462,7 +465,8 @@ mod tests {
             };
             assert_eq!(summary(number, &ended, "b:").len(), 2);
             assert!(!amounts(&news).is_empty() && state_of(&news) == "failed");
-            assert_eq!(sample_of(&news).counts.files_done, most);
+            let sample = sample_of(&news, Duration::from_secs(3));
+            assert_eq!((sample.counts.files_done, sample.seconds), (most, 3.0));
             let told = Told { news, ended: Some(ended), events: None };
             // One that failed is no success, whatever code it has.
             assert!(error_of(&told).is_some_and(|e| e.exit != Exit::Done && !e.message.is_empty()), "{most}");

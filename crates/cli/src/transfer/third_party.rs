@@ -14,12 +14,13 @@ use crate::output::{self, shown};
 use ::transfer::{Peers, job_id};
 use daemon::{Endpoint, Paths};
 use model::filter::Rule;
+use model::options::Compare;
 use model::selection::{Bounds, Listed};
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use ssh::{
-    Access, BoundTerms, CopyRequest, CopyTerms, Copying, PathBytes, Peer, RemoteLink, Target, ThirdParty, Wanted,
-    third_party_copy,
+    Access, BoundTerms, CopyRequest, CopyTerms, Copying, PathBytes, Peer, RemoteLink, SparedTerms, Target, ThirdParty,
+    Wanted, third_party_copy,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -103,6 +104,12 @@ impl TwoHosts {
             fidelity: options.fidelity.to_bits(),
             bounds: BoundTerms { size_bytes_min, size_bytes_end, modified_since, modified_before },
             listed: listed.clone(),
+            spares: SparedTerms {
+                everything: options.is_dry_run,
+                what_is_there: options.no_clobber || options.compare == Compare::Exists,
+                what_is_newer: options.keeps_newer,
+                what_is_missing: options.only_existing,
+            },
         };
         let copy = CopyRequest {
             sources,

@@ -3,6 +3,7 @@
 use crate::bed::{Bed, Ran, Server, journal_bytes, noise, staged, until};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 const NAME: &str = "example.org/climate";
@@ -206,4 +207,33 @@ fn what_was_verified_before_a_kill_is_not_fetched_again_and_a_holder_that_dies_i
     assert_fetched(&bed, "here");
     assert!(done["resumed_bytes"].as_u64().unwrap() > 0, "{done}");
     assert_eq!(source(&done, "a")["bad_chunks"], 0, "{done}");
+}
+
+/// Whoever may write to the directory could have whoever publishes or fetches write somewhere else.
+#[test]
+fn a_link_in_place_of_a_sets_own_directory_is_not_followed() {
+    let bed = Bed::new();
+    bed.write("a/set/file", b"content");
+    fs::create_dir_all(bed.path("elsewhere")).unwrap();
+    fs::set_permissions(bed.path("a/set"), fs::Permissions::from_mode(0o700)).unwrap();
+    let own = bed.path("a/set/.thalweg-set");
+    let publish = || bed.run(&["publish", "a/set", "--as", NAME, "--key", "key"]);
+    symlink(bed.path("elsewhere"), &own).unwrap();
+    let refused = publish().with(23);
+    assert!(refused.stderr.contains(".thalweg-set has to be a directory, and no link"), "{}", refused.stderr);
+    assert_eq!(fs::read_dir(bed.path("elsewhere")).unwrap().count(), 0);
+    fs::remove_file(&own).unwrap();
+    fs::create_dir(&own).unwrap();
+    symlink(bed.path("elsewhere/note"), own.join("note")).unwrap();
+    publish().succeeded();
+    assert_eq!(fs::read_dir(bed.path("elsewhere")).unwrap().count(), 0);
+    assert!(own.join("note").symlink_metadata().unwrap().is_file());
+    assert_eq!(fs::metadata(bed.path("a/set")).unwrap().permissions().mode() & 0o777, 0o700);
+    // The same at a destination of what is fetched.
+    let _servers = serve(&bed, &["a"]);
+    fs::create_dir(bed.path("copy")).unwrap();
+    symlink(bed.path("elsewhere"), bed.path("copy/.thalweg-set")).unwrap();
+    bed.run(&["fetch", NAME, "copy/", "--from", "a:set"]).with(23);
+    assert_eq!(fs::read(bed.path("copy/file")).unwrap(), b"content");
+    assert_eq!(fs::read_dir(bed.path("elsewhere")).unwrap().count(), 0);
 }

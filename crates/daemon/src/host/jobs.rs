@@ -3,7 +3,7 @@
 //! The data path may let go of its observer before or after the server tells the end; a record is forgotten after both.
 //! Where the end never comes (the job was refused after it had been opened), the record ends some time later.
 
-use super::record::JobRecord;
+use super::record::{JobRecord, RunningJob};
 use crate::history::Number;
 use model::{Failure, JobId, Pin};
 use mover::{Delivered, Observer};
@@ -35,20 +35,6 @@ struct OpenJob {
     is_ended: bool,
     /// When the data path let go of it.
     unused_since: Option<Instant>,
-}
-
-/// A job as whoever runs the endpoint sees it.
-#[derive(Clone, Debug)]
-pub struct RunningJob {
-    pub job: JobId,
-    /// What the endpoint calls the client.
-    pub client: String,
-    /// `in` or `out`.
-    pub direction: &'static str,
-    pub seconds: f64,
-    /// Delivered so far.
-    pub files: u64,
-    pub bytes: u64,
 }
 
 /// The data path's end of a record.

@@ -2,8 +2,6 @@
 //!
 //! Its lock is held for additions and one line of the log, never while the network is waited for.
 
-use super::EndpointHost;
-use super::jobs::RunningJob;
 use crate::events::EventLog;
 use crate::history::{History, Number, Outcome};
 use crate::transfer_log::{TransferLog, path_text, plain_text};
@@ -33,6 +31,13 @@ const FAILURES_AT_ONCE: usize = 64;
 /// Bytes of the paths in the ledger's texts.
 const SPEC_TEXT_BYTES_MAX: usize = 4096;
 
+/// Where jobs are written down: for the operator, for other programs, for this endpoint itself.
+pub struct Books {
+    pub log: Arc<TransferLog>,
+    pub events: Arc<EventLog>,
+    pub history: Arc<History>,
+}
+
 pub struct JobRecord {
     pub number: Number,
     log: Arc<TransferLog>,
@@ -47,6 +52,20 @@ pub struct JobRecord {
     /// What all lines of this job have in common.
     fields: Map<String, Value>,
     state: Mutex<State>,
+}
+
+/// A job as whoever runs the endpoint sees it.
+#[derive(Clone, Debug)]
+pub struct RunningJob {
+    pub job: JobId,
+    /// What the endpoint calls the client.
+    pub client: String,
+    /// `in` or `out`.
+    pub direction: &'static str,
+    pub seconds: f64,
+    /// Delivered so far.
+    pub files: u64,
+    pub bytes: u64,
 }
 
 #[derive(Default)]
@@ -71,21 +90,22 @@ fn event_of(direction: &str) -> &'static str {
 
 impl JobRecord {
     pub fn begin(
-        host: &EndpointHost,
+        books: Books,
+        host: &str,
         grant: &Grant,
         job: JobId,
         direction: Direction,
         open: &Open,
         options: &TransferOptions,
     ) -> Arc<JobRecord> {
-        let number = host.history.begin(spec(&host.name, grant, job, direction, open, options));
+        let Books { log, events, history } = books;
+        let number = history.begin(spec(host, grant, job, direction, open, options));
         let direction = if direction == Direction::ClientSends { "in" } else { "out" };
         let client = plain_text(&grant.name);
         debug!(client, pin = %grant.pin, %job, direction, "job opened");
         let fields = json!({"client": client, "pin": grant.pin.to_string(), "job": job.to_string(),
             "direction": direction});
         let Value::Object(fields) = fields else { unreachable!("written as an object") };
-        let (log, history, events) = (host.log.clone(), host.history.clone(), host.events.clone());
         events.start(event_of(direction), &job.to_string(), json!({"peer": grant.pin.to_string()}));
         let state = Mutex::default();
         let (pin, started) = (grant.pin, Instant::now());

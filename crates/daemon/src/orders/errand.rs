@@ -88,8 +88,9 @@ impl Errand {
 
     pub fn sample(&self) -> Option<Sample> {
         let counts = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let rate = Rate::over(counts.bytes_done, self.shared.started.elapsed().as_secs_f64());
-        let mut sample = Sample::told(counts, false, rate);
+        let time = self.shared.started.elapsed();
+        let rate = Rate::over(counts.bytes_done, time.as_secs_f64());
+        let mut sample = Sample::told(counts, false, rate, time);
         sample.bottleneck.sentence = "both endpoints read their own files".to_owned();
         Some(sample)
     }

@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use crate::paths::Paths;
 use crate::trust::PrivateDirectory;
 use model::set::signed::{NOTE_BYTES_MAX, PublicKey};
-use model::set::{NOTE, Note, Signed};
+use model::set::{DIRECTORY, NOTE, Note, Signed};
 use model::{Exit, mutant};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Whose signature is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,6 +72,26 @@ impl Kept {
 
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         self.directory.write(name, bytes).map_err(|e| Error::of_file("write", &self.path.join(name), e))
+    }
+
+    /// A directory that holds these files below the name that they have beside those of a set: copied from there, what
+    /// stands at that name is not followed.
+    pub fn gather(&self, names: &[String]) -> Result<PathBuf> {
+        let path = self.path.join(format!("outgoing-{}", std::process::id()));
+        self.scatter(&path);
+        PrivateDirectory::make(&path)?;
+        let below = path.join(DIRECTORY);
+        PrivateDirectory::make(&below)?;
+        for name in names {
+            let at = below.join(name);
+            std::fs::hard_link(self.path.join(name), &at).map_err(|e| Error::of_file("link", &at, e))?;
+        }
+        Ok(path)
+    }
+
+    /// Removes what was gathered.
+    pub fn scatter(&self, gathered: &Path) {
+        let _ = std::fs::remove_dir_all(gathered);
     }
 
     /// When the note was kept.

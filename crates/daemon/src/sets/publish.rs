@@ -237,16 +237,19 @@ pub fn offer(kept: &Kept, directory: &Location, mut names: Vec<String>) -> Resul
 }
 
 fn put(kept: &Kept, directory: &Location, names: Vec<String>) -> Result<()> {
-    let from = Location::Local([kept.path().as_os_str().as_bytes(), b"/"].concat());
-    let mut to = directory.clone();
-    to.go_below(DIRECTORY.as_bytes());
-    let listed = Listed::new(names.into_iter().map(String::into_bytes).collect());
-    let mut spec = TransferSpec::new(vec![from], to);
+    let gathered = kept.gather(&names)?;
+    let from = Location::Local([gathered.as_os_str().as_bytes(), b"/"].concat());
+    let listed = Listed::new(names.iter().map(|name| format!("{DIRECTORY}/{name}").into_bytes()).collect());
+    let mut spec = TransferSpec::new(vec![from], directory.clone());
     spec.choice.listed = Some(listed.expect("names of pages are names"));
     spec.options.chmod = Some((0o644, 0o755));
     spec.options.compare = model::options::Compare::Checksum;
-    match Transfer::start(spec, Means::local())?.wait().error {
-        Some(error) => Err(error.into()),
+    let ended = Transfer::start(spec, Means::local())?.wait();
+    kept.scatter(&gathered);
+    match ended.error {
+        Some(error) => {
+            Err(Error::from(error).hint(format!("{directory}/{DIRECTORY} has to be a directory, and no link")))
+        }
         None => Ok(()),
     }
 }

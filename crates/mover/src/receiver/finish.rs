@@ -6,9 +6,10 @@
 
 use super::decide::Decide;
 use super::prune::{self, Removed};
-use super::tell;
+use super::{resume, tell};
 use crate::job::Ending;
 use model::{Failure, mutant};
+use std::sync::atomic::Ordering::Relaxed;
 use store::Durability;
 use wire::limits::FAILURES_MAX;
 use wire::message::{FailureRecord, Finished, failures_that_fit};
@@ -37,6 +38,10 @@ impl Decide<'_> {
         }
         if let Err(e) = job.close_sealed_list() {
             return job.cancel(CloseCode::Internal, &e.to_string());
+        }
+        // What grew and has another name by now, or is gone, is not asked for again.
+        if !job.has_unfinished.load(Relaxed) && !mutant::is_on("leave-staging") {
+            job.sink.drop_staged(&|stem, journal| resume::grew_in(journal, stem, job.sender, job.id));
         }
         job.sink.close();
         let (failures, failures_untold) = told(&std::mem::take(&mut *job.decider.directory_failures.lock().unwrap()));

@@ -128,6 +128,8 @@ pub struct ReceiveJob {
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
     has_growing: AtomicBool,
+    /// Some of them are left to the next attempt.
+    has_unfinished: AtomicBool,
     /// What files take where they lie, for a copy within one process.
     footing: OnceLock<FootingOf>,
     /// The session has the feature for digests of chunks.
@@ -228,6 +230,7 @@ impl ReceiveJob {
             is_finish_heard: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
             has_growing: AtomicBool::new(false),
+            has_unfinished: AtomicBool::new(false),
             footing: OnceLock::new(),
             finished: OnceLock::new(),
             hold: OnceLock::new(),

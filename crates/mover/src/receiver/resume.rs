@@ -7,7 +7,7 @@
 //!   the name of the data file included. A storage that cannot be read back gives its own word (`StagedFile::kept`).
 
 use crate::block::Block;
-use ledger::extent_log::{self, Appender, Continuation, Header};
+use ledger::extent_log::{self, Appender, Continuation, Header, Replayed};
 use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId, Pin};
 use store::StagedFile;
 
@@ -35,10 +35,12 @@ pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlg
     hashed(&key)
 }
 
+const GROWING: &[u8] = b"growing\0";
+
 /// What a log says of an object that grows: size and times change meanwhile.
 fn growing_stem(entry: &Entry) -> Vec<u8> {
     let version = &entry.generation.version;
-    [&b"growing\0"[..], &version.object().to_le_bytes(), &version.storage().to_le_bytes()].concat()
+    [GROWING, &version.object().to_le_bytes(), &version.storage().to_le_bytes()].concat()
 }
 
 /// As `stem`, for an object that grows.
@@ -51,6 +53,14 @@ pub fn stem_of_growing(
 ) -> String {
     let numbers = [chunk_bytes, algorithm.digest_bytes() as u64].map(u64::to_le_bytes).concat();
     hashed(&[&sender.0[..], &growing_stem(entry), &numbers, destination].concat())
+}
+
+/// Whether a journal, kept under this stem, is of an object that grew in this job of this sender's.
+pub fn grew_in(journal: &[u8], stem: &str, sender: Pin, job: JobId) -> bool {
+    let Ok(Replayed { header, .. }) = extent_log::replay(journal) else { return false };
+    let numbers = [header.chunk_bytes, header.algorithm.digest_bytes() as u64].map(u64::to_le_bytes).concat();
+    let is_growing = header.stem.starts_with(GROWING);
+    is_growing && header.job == job && hashed(&[&sender.0[..], &header.stem, &numbers, &header.name].concat()) == stem
 }
 
 fn hashed(key: &[u8]) -> String {
@@ -133,8 +143,10 @@ pub fn open_growing(
 ) -> store::Result<(Frontier, Option<Appender>)> {
     let replayed = extent_log::replay(journal).ok().filter(|r| r.header.is_same_object(header));
     let mut frontier = Frontier::new(header.chunk_bytes);
-    file.truncate_journal(0)?;
-    let Ok((mut bytes, mut appender)) = extent_log::start(header) else { return Ok((frontier, None)) };
+    let Ok((mut bytes, mut appender)) = extent_log::start(header) else {
+        file.truncate_journal(0)?;
+        return Ok((frontier, None));
+    };
     for (extent, crc) in replayed.into_iter().flat_map(|replayed| replayed.prefixes.into_values()) {
         let before = frontier.clone();
         if extent.start != frontier.end() || is_over() || !frontier.advance(file, extent.end)? {
@@ -147,9 +159,14 @@ pub fn open_growing(
         }
         match appender.prefix(extent, crc) {
             Ok(record) => bytes.extend_from_slice(&record),
-            Err(_) => return Ok((frontier, None)),
+            Err(_) => {
+                file.truncate_journal(0)?;
+                return Ok((frontier, None));
+            }
         }
     }
+    // One that is empty belongs to nobody: for no longer than it has to be.
+    file.truncate_journal(0)?;
     file.append_journal(&bytes)?;
     Ok((frontier, Some(appender)))
 }
@@ -312,6 +329,15 @@ mod tests {
         };
         let of = |sender: u8, path: &[u8]| stem(Pin([sender; 32]), path, &entry, DigestAlgorithm::Crc64Nvme, 1 << 20);
         assert_eq!(of(1, b"data"), of(1, b"data"));
+        let (algorithm, job) = (DigestAlgorithm::Crc64Nvme, JobId([7; 16]));
+        let grown = stem_of_growing(Pin([1; 32]), b"data", &entry, algorithm, 1 << 20);
+        let start = |header| extent_log::start(&header).unwrap().0;
+        let journal = start(header_of_growing(b"data", &entry, algorithm, 1 << 20, job));
+        assert!(grew_in(&journal, &grown, Pin([1; 32]), job));
+        assert!(!grew_in(&journal, &grown, Pin([2; 32]), job) && !grew_in(&journal, "else", Pin([1; 32]), job));
+        assert!(!grew_in(&journal, &grown, Pin([1; 32]), JobId([8; 16])));
+        let whole = start(header(b"data", &entry, algorithm, 1 << 20, job));
+        assert!(!grew_in(&whole, &of(1, b"data"), Pin([1; 32]), job));
         assert_ne!(of(1, b"data"), of(2, b"data"));
         assert_ne!(of(1, b"data"), of(1, b"date"));
     }

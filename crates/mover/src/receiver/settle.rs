@@ -84,7 +84,10 @@ impl ReceiveJob {
         let Some(slot) = self.table.lock().unwrap().void(id) else { return };
         self.let_go([id].into_iter());
         match slot.large {
-            Some(large) if large.is_growing && is_unfinished => large.leave(),
+            Some(large) if large.is_growing && is_unfinished => {
+                self.has_unfinished.store(true, Relaxed);
+                large.leave();
+            }
             Some(large) => large.discard(),
             None => {}
         }

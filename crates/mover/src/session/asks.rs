@@ -1,4 +1,4 @@
-//! Questions about files at the endpoint: one thread for each, answers in parts that the client's `Proceed` lets out.
+//! Questions about files at the endpoint: which are under way in a session, and how far each may be answered.
 //!
 //! Invariants:
 //! - A question holds one thread and what `files::answer` bounds; questions of a session are bounded (`ASKS_MAX`), those of a
@@ -7,25 +7,15 @@
 //! - At most `BATCHES_AHEAD` parts are sent that the client has not taken, and an answer that is not taken for as long as a
 //!   job may stand still ends.
 
-use super::Session;
-use super::host::{Grant, Host};
-use super::room::Seat;
-use super::server::{Server, guest_of};
-use crate::files::{How, NotReached, Reach, answer};
-use model::files::{Question, Record};
+use super::seats::Seat;
+use model::files::Question;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use store::Shelf;
-use wire::files::{answered_of, question_of, record_bytes, record_of};
-use wire::handshake::feature;
-use wire::limits::{ASKS_MAX, BATCHES_AHEAD, RECORD_BATCH_BYTES, RECORDS_MAX};
-use wire::message::{self, Ask, FileRecord, Proceed, Records};
+use wire::limits::{ASKS_MAX, BATCHES_AHEAD};
+use wire::message::Proceed;
 use wire::{CloseCode, Refusal};
-
-/// A part that is not full goes out after this long: a person waits for it.
-const PART_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The questions of one session.
 #[derive(Default)]
@@ -75,7 +65,26 @@ impl Asks {
         }
     }
 
-    fn forget(&self, number: u32) {
+    /// A question that has its seat, from here on under way.
+    pub fn begin(&self, number: u32, question: Question, seat: Seat) -> Result<Arc<Asked>, Refusal> {
+        let mut open = self.open.lock().unwrap();
+        if open.contains_key(&number) || open.len() >= ASKS_MAX {
+            return Err(Refusal::new(CloseCode::Limit, "a question of this number is open, or too many are"));
+        }
+        let asked = Arc::new(Asked {
+            question,
+            is_stopped: AtomicBool::new(false),
+            refused: OnceLock::new(),
+            granted: Mutex::new(BATCHES_AHEAD),
+            changed: Condvar::new(),
+            waits_since: Mutex::default(),
+            seat,
+        });
+        open.insert(number, asked.clone());
+        Ok(asked)
+    }
+
+    pub fn forget(&self, number: u32) {
         self.open.lock().unwrap().remove(&number);
     }
 
@@ -104,8 +113,21 @@ impl Asked {
         self.refuse(refusal);
     }
 
-    fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Relaxed)
+    }
+
+    /// Why it ended, if not by the client.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refused.get().cloned()
+    }
+
+    /// Hands over a part: whoever does not take it may hold its sender up here, and counts as waited for.
+    pub fn hand_over<T>(&self, since: Instant, send: impl FnOnce() -> T) -> T {
+        *self.waits_since.lock().unwrap() = Some(since);
+        let sent = send();
+        *self.waits_since.lock().unwrap() = None;
+        sent
     }
 
     /// For how long a part has waited to be taken, if one does.
@@ -114,7 +136,7 @@ impl Asked {
     }
 
     /// Waits until part `number`, counted from 1, may be sent. False when none is wanted any more.
-    fn wait_for_room(&self, number: u64, patience: Duration) -> bool {
+    pub fn wait_for_room(&self, number: u64, patience: Duration) -> bool {
         let mut granted = self.granted.lock().unwrap();
         if *granted < number {
             let since = Instant::now();
@@ -131,126 +153,5 @@ impl Asked {
             *self.waits_since.lock().unwrap() = None;
         }
         !self.is_stopped()
-    }
-}
-
-impl Server {
-    /// Begins to answer a question, or tells the client why not.
-    pub(super) fn ask(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, ask: Ask) {
-        let number = ask.number;
-        let begun = self.check_ask(session, ask).and_then(|asked| {
-            let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
-            let run = move || server.run_ask(&of_thread, &grant, number, &asked);
-            let spawned = std::thread::Builder::new().name("files".into()).spawn(run);
-            spawned.map(drop).map_err(|_| {
-                session.asks.forget(number);
-                Refusal::new(CloseCode::Busy, "the endpoint has no free thread")
-            })
-        });
-        if let Err(refusal) = begun {
-            let _ = session.control.send(message::encode(answered_of(number, &Err(refusal))));
-        }
-    }
-
-    fn check_ask(&self, session: &Session, ask: Ask) -> Result<Arc<Asked>, Refusal> {
-        if session.features.load(Relaxed) & feature::FILES == 0 {
-            return Err(Refusal::new(CloseCode::Version, "the session lacks the feature for queries about files"));
-        }
-        let number = ask.number;
-        let question = question_of(ask)?;
-        let seat = self.seat_ask(guest_of(session)?)?;
-        session.note_rest();
-        let mut open = session.asks.open.lock().unwrap();
-        if open.contains_key(&number) || open.len() >= ASKS_MAX {
-            return Err(Refusal::new(CloseCode::Limit, "a question of this number is open, or too many are"));
-        }
-        let granted = Mutex::new(BATCHES_AHEAD);
-        let (is_stopped, refused, changed) = (AtomicBool::new(false), OnceLock::new(), Condvar::new());
-        let waits_since = Mutex::default();
-        let asked = Arc::new(Asked { question, is_stopped, refused, granted, changed, waits_since, seat });
-        open.insert(number, asked.clone());
-        Ok(asked)
-    }
-
-    fn run_ask(&self, session: &Session, grant: &Grant, number: u32, asked: &Asked) {
-        let place = Place { session, number };
-        let reach = HostReach { host: &*self.host, grant };
-        let mut parts = Parts { session, number, asked, records: Vec::new(), bytes: 0, sent: 0, last: Instant::now() };
-        let answered = answer(&asked.question, &reach, &|| asked.is_stopped(), &mut |record| parts.add(record));
-        parts.flush();
-        let answered = asked.refused.get().cloned().map_or(answered, Err);
-        drop(place);
-        self.host.answered(grant, &asked.question, &answered);
-        let _ = session.control.send(message::encode(answered_of(number, &answered)));
-    }
-}
-
-/// A question's place among the open ones. It is given back also when its thread panics, and then the client is told.
-struct Place<'a> {
-    session: &'a Session,
-    number: u32,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.session.asks.forget(self.number);
-        self.session.note_rest();
-        if std::thread::panicking() {
-            let refusal = Refusal::new(CloseCode::Internal, "a thread of the endpoint failed; this is a bug");
-            let _ = self.session.control.send(message::encode(answered_of(self.number, &Err(refusal))));
-        }
-    }
-}
-
-/// What the host lets one client reach.
-struct HostReach<'a> {
-    host: &'a dyn Host,
-    grant: &'a Grant,
-}
-
-impl Reach for HostReach<'_> {
-    fn reach(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>, NotReached> {
-        self.host.reach(self.grant, path, how)
-    }
-}
-
-/// Gathers records and sends them in parts.
-struct Parts<'a> {
-    session: &'a Session,
-    number: u32,
-    asked: &'a Asked,
-    records: Vec<FileRecord>,
-    bytes: usize,
-    sent: u64,
-    last: Instant,
-}
-
-impl Parts<'_> {
-    fn add(&mut self, record: Record) -> bool {
-        let record = record_of(record);
-        self.bytes += record_bytes(&record);
-        self.records.push(record);
-        let is_full = self.records.len() >= RECORDS_MAX || self.bytes >= RECORD_BATCH_BYTES;
-        if is_full || self.last.elapsed() >= PART_INTERVAL {
-            return self.flush();
-        }
-        !self.asked.is_stopped()
-    }
-
-    fn flush(&mut self) -> bool {
-        if self.records.is_empty() {
-            return !self.asked.is_stopped();
-        }
-        self.sent += 1;
-        if !self.asked.wait_for_room(self.sent, self.session.no_progress_timeout()) {
-            return false;
-        }
-        let records = std::mem::take(&mut self.records);
-        (self.bytes, self.last) = (0, Instant::now());
-        // A client that does not read its control stream holds the answer up here.
-        *self.asked.waits_since.lock().unwrap() = Some(self.last);
-        let sent = self.session.control.send(message::encode(Records { number: self.number, records }));
-        *self.asked.waits_since.lock().unwrap() = None;
-        sent.is_ok()
     }
 }

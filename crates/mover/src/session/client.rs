@@ -4,13 +4,13 @@
 //! for an answer, so that the first payload leaves three round trips after the start (docs/protocol.md section 5).
 
 use super::Session;
+use super::answers::Answers;
 use super::asking::{Asker, Tuning};
 use super::connector::Connector;
 use super::control::{ControlOutcome, ControlPort, control_options, run_control};
 use super::error::ConnectError;
 use super::lanes::Lanes;
 use super::pacing::Pacing;
-use super::question::Answers;
 use super::replies::Replies;
 use super::roster::{Roster, Who};
 use super::running::{Job, NO_BUFFER, Running};

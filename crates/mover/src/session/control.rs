@@ -175,7 +175,7 @@ fn dispatch(
         Message::Pace(m) => m.job,
         Message::Seal(m) => m.job,
     };
-    if session.openings.keep(session, number, body) {
+    if session.openings.keep(session.guest(), number, body) {
         return Ok(());
     }
     let running = session.jobs.lock().unwrap().get(&number).cloned();

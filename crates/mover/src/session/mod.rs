@@ -3,7 +3,7 @@
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
 //! runs jobs over its `lanes` on one path or several (`path_lanes`, `ways`); `server` answers them through a `host` that says what
 //! may be read and written, and has jobs opened (`opening`); what waits in its buffer is brought to its place without its sender
-//! (`draining`). `question` asks about files beside copying them, `asks` answers; `requests` and `replies` do it for jobs that are
+//! (`draining`). `question` asks about files beside copying them, `answering` answers; `requests` and `replies` do it for jobs that are
 //! handed in. `room` says who gets a place at an endpoint, `roster` which jobs it has.
 //!
 //! Invariants:
@@ -27,6 +27,8 @@ mod pacing;
 mod host;
 mod drains;
 mod draining;
+mod openings;
+mod attempts;
 mod opening;
 mod server;
 mod review;
@@ -35,9 +37,12 @@ mod sample;
 mod congestion;
 mod watch;
 mod asks;
+mod answering;
+mod answers;
 mod question;
 mod replies;
 mod requests;
+mod seats;
 mod room;
 mod roster;
 
@@ -61,9 +66,9 @@ use asks::Asks;
 use model::progress::StreamFacts;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlSender, SendError};
-use opening::Openings;
-use room::Guest;
+use openings::Openings;
 use running::{Job, Running};
+use seats::Guest;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -135,6 +140,11 @@ impl Session {
 
     pub fn set_no_progress_timeout(&self, timeout: Duration) {
         self.no_progress_ms.store(timeout.as_millis() as u64, Relaxed);
+    }
+
+    /// Its account at an endpoint, which it has once it is let in.
+    fn guest(&self) -> Result<&Guest, Refusal> {
+        self.guest.get().ok_or_else(|| Refusal::new(CloseCode::WrongState, "a session that was not let in"))
     }
 
     fn no_progress_timeout(&self) -> Duration {

@@ -2,32 +2,31 @@
 //!
 //! Invariants:
 //! - Storage may hang while a job is opened, so each has a thread of its own: the control stream goes on, and with it the other
-//!   jobs of the session. What the client says of the job meanwhile waits, in its order, charged to the client's account.
-//! - A session has at most `JOBS_MAX` jobs, counting those that are being opened.
+//!   jobs of the session. What the client says of the job meanwhile waits (`openings`).
 //! - A job whose session has ended by the time it is open ends at once.
 //! - Of two attempts at one job by one client the newer one goes on, whichever is opened first.
 
+use super::attempts::{Attempt, Opening};
 use super::control::ControlPort;
 use super::host::{Grant, Opened};
-use super::room::Seat;
+
 use super::roster::Who;
 use super::running::{Job, NO_BLAKE3, NO_COMPRESSION, Running};
-use super::server::{Server, guest_of};
+use super::seats::Seat;
+use super::server::Server;
 use super::{Session, congestion};
 use crate::job::{Ending, options_from_wire};
 use crate::limits::LANE_END_PATIENCE;
-use crate::memory::Permit;
 use crate::progress::Progress;
 use crate::receiver::{ReceiveJob, ReceiveSpec};
 use crate::sender::SendJob;
 use model::options::Compression;
 use model::{DigestAlgorithm, JobId, Pin, TransferOptions};
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use wire::handshake::{Direction, feature};
-use wire::limits::{JOBS_MAX, OPEN_PATHS_MAX, PATH_BYTES_MAX};
+use wire::limits::{OPEN_PATHS_MAX, PATH_BYTES_MAX};
 use wire::message::{self, Accept, Open, Reject};
 use wire::{CloseCode, Refusal};
 
@@ -35,104 +34,6 @@ use wire::{CloseCode, Refusal};
 pub const TAKEN_OVER: &str = "a newer run of the same command took over";
 /// How long a newer attempt waits for the older one to let its staging go.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
-/// What a message that waits takes beside its bytes.
-const WAITING_BYTES: usize = 64;
-
-/// The jobs of one session that are being opened.
-#[derive(Default)]
-pub struct Openings {
-    state: Mutex<OpeningsState>,
-}
-
-#[derive(Default)]
-struct OpeningsState {
-    by_number: HashMap<u32, Waiting>,
-    /// Why the session has ended.
-    ended: Option<Ending>,
-}
-
-/// What was said of a job that is being opened.
-#[derive(Default)]
-struct Waiting {
-    messages: VecDeque<(Vec<u8>, Permit)>,
-    /// More was said than there is room for.
-    refused: Option<Refusal>,
-}
-
-impl Openings {
-    pub fn count(&self) -> usize {
-        self.state().by_number.len()
-    }
-
-    /// Keeps what is said of a job until it is open. False for a job that is not being opened.
-    pub fn keep(&self, session: &Session, number: u32, body: &[u8]) -> bool {
-        let mut state = self.state();
-        let Some(waiting) = state.by_number.get_mut(&number) else { return false };
-        let charged = || guest_of(session)?.memory.hold(body.len() + WAITING_BYTES, "jobs that are being opened");
-        if waiting.refused.is_none() {
-            match charged() {
-                Ok(charge) => waiting.messages.push_back((body.to_vec(), charge)),
-                Err(refusal) => waiting.refused = Some(refusal),
-            }
-        }
-        true
-    }
-
-    /// The session is over: whatever is opened from here on ends.
-    pub fn end(&self, why: &Ending) {
-        self.state().ended.get_or_insert_with(|| why.clone());
-    }
-
-    fn begin(&self, session: &Session, number: u32) -> Result<(), Refusal> {
-        // In this order wherever both are held.
-        let jobs = session.jobs.lock().unwrap();
-        let mut state = self.state();
-        let opening = state.by_number.keys().filter(|opening| !jobs.contains_key(opening)).count();
-        let is_known = jobs.contains_key(&number) || state.by_number.contains_key(&number);
-        if is_known || jobs.len() + opening >= JOBS_MAX {
-            return Err(Refusal::new(CloseCode::Limit, "a job of this number is open, or too many are"));
-        }
-        state.by_number.insert(number, Waiting::default());
-        Ok(())
-    }
-
-    fn forget(&self, number: u32) {
-        self.state().by_number.remove(&number);
-    }
-
-    /// Tells an open job what was said of it meanwhile. From the last of it on, the control stream's thread does.
-    fn catch_up(&self, number: u32, running: &Running) -> Result<(), Refusal> {
-        loop {
-            if let Some(why) = self.ended() {
-                running.job.stop(why);
-                running.watch.abort();
-            }
-            let mut state = self.state();
-            let Some(waiting) = state.by_number.get_mut(&number) else { return Ok(()) };
-            let Some((body, _charge)) = waiting.messages.pop_front() else {
-                let refused = state.by_number.remove(&number).and_then(|waiting| waiting.refused);
-                drop(state);
-                if let Some(refusal) = refused {
-                    running.job.cancel(refusal.code, &refusal.text);
-                }
-                return Ok(());
-            };
-            drop(state);
-            if let Some(message) = message::decode(&body)? {
-                running.job.handle(message)?;
-            }
-        }
-    }
-
-    fn ended(&self) -> Option<Ending> {
-        self.state().ended.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, OpeningsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A job's place among those that are being opened. It is given back also when its thread panics, and then the client is told.
 struct Place<'a> {
     session: &'a Session,
@@ -154,60 +55,12 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The jobs of an endpoint of which there may be several attempts.
-#[derive(Default)]
-pub struct Attempts {
-    /// Jobs that receive, by who asked and what: a newer attempt takes over from one whose client is gone.
-    receiving: Mutex<HashMap<(Pin, JobId), Attempt>>,
-    /// Jobs between the end of their older attempt and the beginning of their new one.
-    opening: Mutex<HashSet<(Pin, JobId)>>,
-    opened: Condvar,
-}
-
-impl Attempts {
-    /// An attempt at the job holds its destination.
-    pub fn is_there(&self, job: (Pin, JobId)) -> bool {
-        let receiving = self.receiving.lock().unwrap();
-        receiving.get(&job).is_some_and(|attempt| attempt.presence.strong_count() > 0)
-    }
-}
-
-struct Attempt {
-    /// When the session came that it belongs to.
-    arrived: Instant,
-    running: Weak<Running>,
-    presence: Weak<()>,
-}
-
-/// The one attempt at a job that is being opened.
-struct Opening<'a> {
-    attempts: &'a Attempts,
-    job: (Pin, JobId),
-}
-
-impl Opening<'_> {
-    fn begin(attempts: &Attempts, job: (Pin, JobId)) -> Opening<'_> {
-        let mut opening = attempts.opening.lock().unwrap();
-        while !opening.insert(job) {
-            opening = attempts.opened.wait(opening).unwrap();
-        }
-        Opening { attempts, job }
-    }
-}
-
-impl Drop for Opening<'_> {
-    fn drop(&mut self) {
-        self.attempts.opening.lock().unwrap().remove(&self.job);
-        self.attempts.opened.notify_all();
-    }
-}
-
 impl Server {
     /// Has a job opened, or tells the client why not.
     pub(super) fn open_job(self: &Arc<Server>, session: &Arc<Session>, grant: &Grant, open: Open) {
         let number = open.job;
         let begun = self.check_open(session, &open).and_then(|checked| {
-            session.openings.begin(session, number)?;
+            session.openings.begin(&session.jobs.lock().unwrap(), number)?;
             let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
             let run = move || server.run_open(&of_thread, &grant, open, checked);
             let spawned = std::thread::Builder::new().name("open".into()).spawn(run);
@@ -231,7 +84,7 @@ impl Server {
     ) {
         let number = open.job;
         let place = Place { session, number };
-        let started = guest_of(session).and_then(|guest| {
+        let started = session.guest().and_then(|guest| {
             let seat = self.seat_job(guest, &options)?;
             // Until it is known as the newest attempt, another one must not look for older ones.
             let _opening = Opening::begin(&self.attempts, (grant.pin, id));
@@ -320,7 +173,7 @@ impl Server {
         seat: Seat,
     ) -> Result<(Accept, Arc<Running>), Refusal> {
         let number = open.job;
-        let (memory, progress) = (guest_of(session)?.memory.clone(), Progress::new());
+        let (memory, progress) = (session.guest()?.memory.clone(), Progress::new());
         let port = Arc::new(ControlPort(session.control.clone()));
         let mut accept = Accept { job: number, ..Accept::default() };
         let class = options.class.unwrap_or_default();

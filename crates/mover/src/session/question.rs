@@ -1,20 +1,17 @@
-//! Questions about files, asked of an endpoint: the answer's parts are handed to the asking thread through a queue that
-//! never holds more than the endpoint may send ahead. Requests about jobs are made here too.
+//! Questions about files, asked of an endpoint, and requests about jobs: what is asked, and how the answer is taken.
 
+use super::answers::Part;
 use super::client::{Client, Interrupt};
 use super::error::ConnectError;
 use crate::job::Ending;
 use model::files::{Question, Record, Tally};
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use wire::files::{AnswerCheck, ask_of, tally_of};
+use wire::files::ask_of;
 use wire::handshake::feature;
 use wire::limits::BATCHES_AHEAD;
-use wire::message::{self, Answered, OrderTaken, Proceed, Records, Stop};
+use wire::message::{self, OrderTaken, Proceed, Stop};
 use wire::{CloseCode, Message, Refusal};
 
 /// The endpoint hears how far the answer was read this often.
@@ -47,66 +44,6 @@ impl fmt::Display for AskError {
 }
 
 impl std::error::Error for AskError {}
-
-/// The questions of a client that are not answered to their end.
-#[derive(Default)]
-pub(super) struct Answers {
-    open: Mutex<HashMap<u32, Waiting>>,
-    /// Number of the question asked last.
-    last: AtomicU32,
-}
-
-struct Waiting {
-    check: AnswerCheck,
-    parts: SyncSender<Part>,
-}
-
-enum Part {
-    Records(Vec<Record>),
-    End(Result<Tally, Refusal>),
-}
-
-impl Answers {
-    /// A part of an answer; one that nobody waits for any more crossed its `Stop` on the way.
-    pub fn records(&self, batch: Records) -> Result<(), Refusal> {
-        let number = batch.number;
-        let mut open = self.open.lock().unwrap();
-        let Some(waiting) = open.get(&number) else { return Ok(()) };
-        let records = waiting.check.check(batch)?;
-        match waiting.parts.try_send(Part::Records(records)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Disconnected(_)) => {
-                open.remove(&number);
-                Ok(())
-            }
-            Err(TrySendError::Full(_)) => Err(Refusal::new(CloseCode::Limit, "more of an answer than was asked for")),
-        }
-    }
-
-    pub fn answered(&self, answered: &Answered) -> Result<(), Refusal> {
-        if let Some(waiting) = self.open.lock().unwrap().remove(&answered.number) {
-            // There is always room for it: it is not counted among the parts.
-            let _ = waiting.parts.try_send(Part::End(tally_of(answered)));
-        }
-        Ok(())
-    }
-
-    /// The session is over: nothing more comes.
-    pub fn close(&self) {
-        self.open.lock().unwrap().clear();
-    }
-
-    fn begin(&self, question: &Question) -> (u32, Receiver<Part>) {
-        let number = self.last.fetch_add(1, Relaxed) + 1;
-        let (parts, received) = sync_channel(BATCHES_AHEAD as usize + 1);
-        self.open.lock().unwrap().insert(number, Waiting { check: AnswerCheck::new(question), parts });
-        (number, received)
-    }
-
-    fn forget(&self, number: u32) {
-        self.open.lock().unwrap().remove(&number);
-    }
-}
 
 impl Client {
     /// Whether the endpoint answers questions about files.

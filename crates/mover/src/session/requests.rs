@@ -7,7 +7,7 @@
 use super::Session;
 use super::host::Grant;
 use super::replies::number_of;
-use super::server::{Server, guest_of};
+use super::server::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::handshake::feature;
@@ -26,7 +26,7 @@ impl Server {
                 "the session lacks the feature for jobs that are handed in",
             ));
         }
-        let seat = match guest_of(session).and_then(|guest| self.seat_ask(guest)) {
+        let seat = match session.guest().and_then(|guest| self.seat_ask(guest)) {
             Ok(seat) => seat,
             Err(refusal) => return refuse(refusal),
         };

@@ -10,95 +10,22 @@
 use super::Session;
 use super::host::Grant;
 use super::running::Running;
+use super::seats::{Guest, Seat};
 use super::server::Server;
 use crate::limits::{ASK_BYTES, CONNECTION_BYTES, DELTA_BYTES, JOB_BYTES, PLACE_PATIENCE, SESSION_BYTES};
-use crate::limits::{IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_LANE_INTERVAL, IDLE_SESSION};
+use crate::limits::{IDLE_ASK, IDLE_JOB, IDLE_LANE, IDLE_SESSION};
 use crate::memory::{Memory, Permit, Relief};
 use crate::shares::{Full, Holder, Level, Place, Places};
-use model::{Pin, TransferOptions, mutant};
-use std::collections::HashMap;
+use model::{TransferOptions, mutant};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::{CloseCode, Refusal};
 
-/// Sessions at once, of all clients and of one key.
-const SESSIONS_MAX: usize = 256;
-const SESSIONS_OF_KEY_MAX: usize = 64;
-/// Jobs at once, of all clients and of one key. A job takes up to four threads beside its lanes.
-const JOBS_MAX: usize = 512;
-const JOBS_OF_KEY_MAX: usize = 128;
-/// Questions about files at once, of all clients and of one key.
-const ASKS_MAX: usize = 64;
-const ASKS_OF_KEY_MAX: usize = 8;
 /// How often whoever waits for a place looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 const GAVE_PLACE: &str = "this was idle, and its place was given to a waiting client; try again";
-
-/// Of a client, of a key; of the endpoint, if neither is named.
-type Share = (Option<Arc<str>>, Option<Pin>);
-
-/// The places that an endpoint has.
-pub(super) struct Rooms {
-    sessions: Places,
-    jobs: Places,
-    asks: Places,
-    /// When idle lanes were last looked for, and in whose share.
-    looked: Mutex<HashMap<Share, Instant>>,
-}
-
-impl Default for Rooms {
-    fn default() -> Rooms {
-        Rooms {
-            sessions: Places::new(SESSIONS_MAX, SESSIONS_OF_KEY_MAX),
-            jobs: Places::new(JOBS_MAX, JOBS_OF_KEY_MAX),
-            asks: Places::new(ASKS_MAX, ASKS_OF_KEY_MAX),
-            looked: Mutex::default(),
-        }
-    }
-}
-
-impl Rooms {
-    /// Whether it is time to look for idle lanes again, which many may ask for at once.
-    fn may_look(&self, holder: &Holder, level: Level) -> bool {
-        let (mut looked, now) = (self.looked.lock().unwrap(), Instant::now());
-        looked.retain(|_, at| now.saturating_duration_since(*at) < IDLE_LANE_INTERVAL);
-        let share = match level {
-            Level::Endpoint => (None, None),
-            Level::Client => (Some(holder.client.clone()), None),
-            Level::Key => (Some(holder.client.clone()), Some(holder.key)),
-        };
-        let is_time = !looked.contains_key(&share);
-        looked.entry(share).or_insert(now);
-        is_time
-    }
-}
-
-/// What a session has at an endpoint.
-pub(crate) struct Guest {
-    pub holder: Holder,
-    pub memory: Memory,
-    seat: Seat,
-}
-
-/// A place, and the memory that comes with it.
-pub(super) struct Seat(Mutex<Option<(Place, Permit)>>);
-
-impl Seat {
-    fn new(place: Place, base: Permit) -> Seat {
-        Seat(Mutex::new(Some((place, base))))
-    }
-
-    /// Gives it to others before its holder is gone.
-    pub fn give_up(&self) {
-        drop(self.0.lock().unwrap().take());
-    }
-
-    fn is_taken(&self) -> bool {
-        self.0.lock().unwrap().is_some()
-    }
-}
 
 impl Server {
     /// Charges a connection whose key is known, before anything of it is read.

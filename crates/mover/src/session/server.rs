@@ -2,12 +2,12 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
+use super::attempts::Attempts;
 use super::control::{ControlOutcome, control_options, run_control};
 use super::drains::Drains;
 use super::host::{Grant, Host};
-use super::opening::Attempts;
-use super::room::{Guest, Rooms};
 use super::running::{Job, Running, give_way, watch_stream};
+use super::seats::Rooms;
 use super::{Session, addresses, congestion, join_proof};
 use crate::job::Ending;
 use crate::limits::{JOIN_TIMEOUT, NO_PROGRESS_TIMEOUT};
@@ -242,7 +242,7 @@ impl Server {
             return Err(unknown());
         }
         let running = session.find_job(join.job, deadline).ok_or_else(unknown)?;
-        let memory = &guest_of(&session)?.memory;
+        let memory = &session.guest()?.memory;
         if running.watch.count() >= STREAMS_MAX as usize {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
@@ -314,10 +314,6 @@ impl Session {
             jobs = self.changed.wait_timeout(jobs, left).unwrap().0;
         }
     }
-}
-
-pub(super) fn guest_of(session: &Session) -> Result<&Guest, Refusal> {
-    session.guest.get().ok_or_else(|| Refusal::new(CloseCode::WrongState, "a session that was not let in"))
 }
 
 fn close_of(refusal: &Refusal) -> message::Close {

@@ -24,7 +24,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 /// The sticky bit of a directory that is not to have it in the end.
 pub(super) const UNFINISHED: u32 = 0o1000;
@@ -136,6 +136,18 @@ impl Shared {
         }
         stagings.insert(wanted, staging.clone());
         Ok(staging)
+    }
+
+    /// The staging that this job has opened; one that had nothing to stage opens what one that died has left.
+    pub fn left_over(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Staging>>> {
+        let mut stagings = self.stagings.lock().unwrap();
+        if stagings.is_empty()
+            && Staging::is_there(&self.staging_parent)
+            && let Ok(staging) = Staging::open(self.staging_parent.clone(), &self.host, None)
+        {
+            stagings.insert(staging.device, Arc::new(staging));
+        }
+        stagings
     }
 
     /// The mode a new file or directory gets: the source's less the umask, or what `--chmod` says.

@@ -18,7 +18,8 @@ use super::owners::Sort;
 use super::shared::{Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
 use super::source::PosixSource;
 use super::spelling::{self, Spellings};
-use super::staging::{FileNumber, Staging};
+use super::staging::FileNumber;
+use super::sweep;
 use super::tree::Tree;
 use super::{facts, fence, host, list};
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
@@ -300,6 +301,12 @@ impl Sink for PosixSink {
             .is_ok_and(|staging| super::large::has_journal(&staging, stem))
     }
 
+    fn drop_staged(&self, is_needless: &dyn Fn(&str, &[u8]) -> bool) {
+        for staging in self.shared.left_over().values() {
+            sweep::drop_pairs(&staging.directory, is_needless);
+        }
+    }
+
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> Result<bool> {
         let mut names_failed = self.shared.names_failed.lock().unwrap();
         let named = std::mem::take(&mut *self.shared.changed_directories.lock().unwrap());
@@ -376,15 +383,11 @@ impl Sink for PosixSink {
         // What a lane still holds stays for the second call, when the last lane is gone.
         self.shared.lanes.write().unwrap().retain(|lane| !lane.staging.remove_lane(&lane.directory));
         self.shared.link_lanes.lock().unwrap().clear();
-        let mut stagings = self.shared.stagings.lock().unwrap();
         // A job that had nothing to stage removes what one that died has left (I20).
-        if !self.shared.is_closed.swap(true, Relaxed)
-            && stagings.is_empty()
-            && Staging::is_there(&self.shared.staging_parent)
-            && let Ok(staging) = Staging::open(self.shared.staging_parent.clone(), &self.shared.host, None)
-        {
-            stagings.insert(staging.device, Arc::new(staging));
-        }
+        let stagings = match self.shared.is_closed.swap(true, Relaxed) {
+            true => self.shared.stagings.lock().unwrap(),
+            false => self.shared.left_over(),
+        };
         for staging in stagings.values() {
             staging.remove_if_empty();
         }

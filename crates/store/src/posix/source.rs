@@ -313,7 +313,7 @@ impl SourceLane for PosixSourceLane {
             }
         }
         let is_checked = buffer.is_empty() && !model::mutant::is_on("take-size-0-at-its-word");
-        if is_checked && os::fs::read(&file, &mut [0]).map_err(fail)? > 0 {
+        if is_checked && rustix::io::retry_on_intr(|| os::fs::read(&file, &mut [0])).map_err(fail)? > 0 {
             return Err(Error::of_kind(FailureKind::ReadError, "read file", b"", SIZE_UNTRUE));
         }
         let status = fstat(&file).map_err(fail)?;

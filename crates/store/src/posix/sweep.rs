@@ -23,6 +23,8 @@ use std::time::SystemTime;
 const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// Clocks that differ by more than this say nothing about the age of others' files.
 const CLOCKS_APART_SECONDS: i64 = 24 * 3600;
+/// The longest header of a journal fits.
+const JOURNAL_HEAD_BYTES: usize = 8 << 10;
 /// Directories below a host's: its slices and their lanes.
 const LEVELS: u32 = 3;
 
@@ -215,6 +217,30 @@ fn is_paired(place: &OwnedFd, name: &Name) -> bool {
     !matches!(statat(place, other.as_c_str(), AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
 
+/// Removes pairs that are needless, by their stem and the beginning of their journal. An empty one vouches for nothing: its data
+/// goes too, unless a reader sees it under another name.
+pub(super) fn drop_pairs(place: &OwnedFd, is_needless: &dyn Fn(&str, &[u8]) -> bool) {
+    let _ = list::read_directory(place.as_fd(), &mut |name, status| {
+        let stem = name.as_bytes().strip_suffix(b".log").and_then(|stem| std::str::from_utf8(stem).ok());
+        if let (Some(stem), Ok(status)) = (stem, status)
+            && FileType::from_raw_mode(status.st_mode).is_file()
+            && let Some(data) = other_half(stem.as_bytes(), b".data")
+            && let Ok(journal) = beneath::open_file(place.as_fd(), name)
+        {
+            let mut head = [0; JOURNAL_HEAD_BYTES];
+            let Ok(length) = os::fs::pread(&journal, &mut head, 0) else { return true };
+            let head = &head[..length];
+            let is_shown = || statat(place, data.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_nlink > 1);
+            let is_to_go = if head.is_empty() { !is_shown() } else { is_needless(stem, head) };
+            if is_to_go && flock(&journal, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = unlinkat(place, data.as_c_str(), AtFlags::empty());
+                let _ = unlinkat(place, name.as_c_str(), AtFlags::empty());
+            }
+        }
+        true
+    });
+}
+
 /// Removes a file of a large object unless an attempt works on it, which cannot begin meanwhile.
 fn remove_unlocked(place: &OwnedFd, name: &Name) {
     let log = match name.as_bytes().strip_suffix(b".data") {
@@ -250,6 +276,29 @@ mod tests {
         let second = open(dir.path()).unwrap();
         assert!(openat(&second.directory, &live_name, OFlags::DIRECTORY, Mode::empty()).is_ok());
         assert_eq!(openat(&second.directory, &dead_name, OFlags::DIRECTORY, Mode::empty()).err(), Some(Errno::NOENT));
+    }
+
+    #[test]
+    fn pairs_go_that_are_needless_or_vouch_for_nothing_unless_they_are_in_use_or_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let staging = open(dir.path()).unwrap();
+        let own = places(dir.path()).1;
+        for stem in ["needless", "needed", "empty", "shown", "used"] {
+            fs::write(own.join(format!("{stem}.data")), b"x").unwrap();
+            fs::write(own.join(format!("{stem}.log")), if matches!(stem, "empty" | "shown") { "" } else { stem })
+                .unwrap();
+        }
+        fs::hard_link(own.join("shown.data"), dir.path().join("x.partial")).unwrap();
+        let used = fs::File::open(own.join("used.log")).unwrap();
+        flock(&used, FlockOperation::LockExclusive).unwrap();
+        drop_pairs(&staging.directory, &|stem, head| {
+            assert_eq!(stem.as_bytes(), head);
+            stem != "needed"
+        });
+        let mut left: Vec<_> =
+            fs::read_dir(&own).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        assert_eq!(left, ["needed.data", "needed.log", "shown.data", "shown.log", "used.data", "used.log"]);
     }
 
     /// Makes files of 1970, as a sealed file has the time of its source.

@@ -35,8 +35,13 @@ use std::time::{Duration, SystemTime};
 const TICKS: Duration = Duration::from_millis(25);
 /// A file of a finished name that nobody renamed to it is taken for complete after this long without a change.
 const UNNAMED_QUIET: Duration = Duration::from_secs(2);
+/// Where so many grow already, one of a finished name waits until it is complete or has grown for as long as that takes: all that
+/// grow are open at both ends.
+const GROWING_MAX: usize = 4096;
 /// How often the ends of files are looked for; none comes sooner than `TICKS` after the last change.
 const END_INTERVAL: Duration = Duration::from_millis(10);
+/// And so much less often for each file that grows.
+const END_INTERVAL_PER_FILE: Duration = Duration::from_micros(50);
 /// How often everything is listed, with hints and without.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
 const LIST_INTERVAL_BLIND: Duration = Duration::from_secs(10);
@@ -59,6 +64,8 @@ pub struct PosixWatch {
     inodes: HashMap<(u64, u64), u64>,
     /// Files that are not where they were, and since when: a rename is told by two events, which may come apart.
     absent: BTreeMap<u64, Instant>,
+    /// Files that wait to be told, and since when.
+    young: BTreeMap<(u64, Name), Instant>,
     /// Not yet told, or looked at.
     to_list: BTreeSet<u64>,
     to_look: BTreeSet<(u64, Name)>,
@@ -127,6 +134,7 @@ impl PosixWatch {
             places: Places::default(),
             inodes: HashMap::new(),
             absent: BTreeMap::new(),
+            young: BTreeMap::new(),
             to_list: BTreeSet::new(),
             to_look: BTreeSet::new(),
             next_number: FIRST_KEY,
@@ -157,6 +165,8 @@ impl PosixWatch {
 
     /// Lists directories and looks at names until nothing new is found.
     fn look_at_all(&mut self, hear: &mut dyn FnMut(Event)) {
+        let waited = self.young.iter().filter(|(_, since)| since.elapsed() >= UNNAMED_QUIET);
+        self.to_look.extend(waited.map(|(place, _)| place.clone()));
         let is_due = |(number, since): (&u64, &Instant)| (since.elapsed() >= TICKS).then_some(*number);
         let due: Vec<u64> = self.absent.iter().filter_map(is_due).collect();
         self.to_list.extend(due.iter().filter_map(|number| self.files.get(number)).map(|file| file.key));
@@ -214,6 +224,7 @@ impl PosixWatch {
 
     /// Nothing is at a name. Whether its file went, or got another name, the rest of the look tells.
     fn missing(&mut self, key: u64, name: &Name) {
+        self.young.remove(&(key, name.clone()));
         let number = self.places.remove(key, name);
         if let Some(number) = number.filter(|number| self.files.contains_key(number)) {
             self.absent.entry(number).or_insert_with(Instant::now);
@@ -331,6 +342,9 @@ impl PosixWatch {
         if self.ending >= Ending::Waiting {
             return;
         }
+        if self.is_to_wait(&place, status) {
+            return;
+        }
         let (key, name) = place.clone();
         let number = self.next_number;
         let entry = match self.entry(number, key, directory, (&name, status)) {
@@ -352,20 +366,7 @@ impl PosixWatch {
             return hear(Event::Marker { object, covers });
         }
         let age = age_of(status);
-        let is_growing = match self.rules.until {
-            Until::Quiet(quiet) => age < quiet,
-            Until::Rename(_) => self.rules.until.is_unfinished(name.as_bytes()) == Some(true) || age < UNNAMED_QUIET,
-            Until::Marker(_) => !self.is_marked(key, &name),
-            Until::Never => true,
-            Until::Close | Until::Lock => {
-                age < TICKS
-                    || match self.writers_of(directory, &name) {
-                        Writers::None => false,
-                        Writers::Some => true,
-                        Writers::Unknown => age < UNNAMED_QUIET,
-                    }
-            }
-        };
+        let is_growing = self.grows_when_found(directory, key, &name, age);
         let now = Instant::now();
         let file = File {
             key,
@@ -381,7 +382,9 @@ impl PosixWatch {
         };
         self.inodes.insert((status.st_dev, status.st_ino), number);
         self.files.insert(number, Box::new(file));
-        self.growing.insert(number);
+        if is_growing {
+            self.growing.insert(number);
+        }
         let end = if is_growing { End::Growing } else { End::Known };
         hear(Event::Found(SourceObject { end, ..object }));
         if is_growing {
@@ -515,7 +518,7 @@ impl PosixWatch {
     /// Waits for something to look at.
     fn take_hints(&mut self, patience: Duration) {
         // No hint tells that nothing happens any more.
-        let is_resting = self.absent.is_empty() && self.growing.is_empty();
+        let is_resting = self.absent.is_empty() && self.growing.is_empty() && self.young.is_empty();
         let patience = if is_resting { patience } else { patience.min(TICKS) };
         let (to_look, to_list, mut is_lost) = (&mut self.to_look, &mut self.to_list, false);
         let mut closed = Vec::new();
@@ -563,12 +566,13 @@ impl Watch for PosixWatch {
         }
         self.look_at_all(hear);
         self.look_for_the_end();
-        if self.ending == Ending::Listing && self.to_list.is_empty() {
+        if self.ending == Ending::Listing && self.to_list.is_empty() && self.young.is_empty() {
             self.to_list.extend(self.directories.keys());
             self.look_at_all(hear);
             (self.ending, self.may_end) = (Ending::Waiting, true);
         }
-        if self.ends_looked_for.elapsed() >= END_INTERVAL {
+        let interval = END_INTERVAL + END_INTERVAL_PER_FILE * self.growing.len().min(10_000) as u32;
+        if self.ends_looked_for.elapsed() >= interval {
             self.may_end = self.tell_ends(hear);
             self.ends_looked_for = Instant::now();
         }

@@ -186,6 +186,10 @@ impl Sink for FlipSink {
         self.inner.has_journal(entry, stem)
     }
 
+    fn drop_staged(&self, is_needless: &dyn Fn(&str, &[u8]) -> bool) {
+        self.inner.drop_staged(is_needless);
+    }
+
     fn sync_group(&self, group: &mut dyn Iterator<Item = Staged>) -> store::Result<bool> {
         self.inner.sync_group(group)
     }

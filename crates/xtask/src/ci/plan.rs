@@ -6,12 +6,9 @@
 //! that `target/release/thalweg` is what they run and what stays. It is compiled without what only tests switch on, and a warning
 //! fails it.
 
-use super::step::{Step, Work};
-use super::{Extent, Surroundings};
+use super::step::{Selection, Step, Work};
+use super::surroundings::{Extent, Surroundings};
 use crate::workspace::Package;
-
-/// The file with the settings of the build that is tested.
-pub const CHECKED: &str = "checked.toml";
 
 /// Modules of the end-to-end tests that judge by times.
 const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "loads::"];
@@ -25,18 +22,6 @@ const SEEDS_OF_A_COMMIT: usize = 1000;
 /// inlined: with level 1 the tests of `object` need 20 s instead of 38 s. `plan` solves thousands of models, `cluster` goes through
 /// all schedules of its hosts.
 const OPTIMIZED: &[&str] = &["cluster", "content", "emulator", "model", "plan", "wire"];
-
-/// Which tests of which programs run, and how many at a time.
-#[derive(Clone, Copy, Debug)]
-pub struct Selection {
-    /// True for a program by its name.
-    pub is_meant: fn(&str) -> bool,
-    /// Only tests that begin so, or with `!` before them all others.
-    pub filters: &'static [&'static str],
-    pub is_without: bool,
-    pub programs_at_a_time: usize,
-    pub threads: usize,
-}
 
 const UNITS: Selection = Selection {
     is_meant: |name| name != END_TO_END && !PROGRAMS_BY_THE_CLOCK.contains(&name),
@@ -146,6 +131,8 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
             format!("museum --programs {}", surroundings.logs.join("build-and-clippy.json").display()),
         ),
         trial("all kill points", format!("kill --all --double 1000 --seed {seed}")),
+        trial("kills beside growth", format!("kill --case follow-receiver --trials 50 --double 15 --seed {seed}")),
+        trial("kills of a follow", format!("kill --case follow-sender --trials 50 --double 15 --seed {seed}")),
         trial("a large copy killed", format!("kill --large --seed {seed}")),
         trial("all errors of storage", format!("errno --all --seed {seed}")),
         trial("many hostile peers", format!("hostile --trials 100 --seed {seed}")),

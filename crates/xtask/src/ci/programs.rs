@@ -14,23 +14,12 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Surroundings;
-use super::plan::Selection;
-use super::step::{Outcome, Step, dashed, end_of};
+use super::step::{Outcome, Selection, Step, dashed, end_of};
+use super::surroundings::{Program, Surroundings};
 use crate::workspace::Workspace;
 
 /// More failures than these are not the neighbours' doing.
 const AGAIN_AT_MOST: usize = 4;
-
-/// One program full of tests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Program {
-    /// `store` for the tests in a library, `store/appeared` for others of its package.
-    pub name: String,
-    /// Of the package: tests run there.
-    folder: PathBuf,
-    path: PathBuf,
-}
 
 /// The programs that cargo says it made.
 pub fn found(artifacts: &str, workspace: &Workspace) -> Result<Vec<Program>> {

@@ -6,8 +6,8 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::Surroundings;
 use super::step::Done;
+use super::surroundings::Surroundings;
 
 const SLOWEST_SHOWN: usize = 12;
 

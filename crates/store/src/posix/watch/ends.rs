@@ -1,4 +1,4 @@
-//! When a file that is followed is complete, and when all of them are.
+//! When a file that is followed is told, when it is complete, and when all of them are.
 //!
 //! Invariant: a file ends only as it was seen at two looks.
 
@@ -11,6 +11,39 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 const ASK_INTERVAL_OF_LOCKS: Duration = Duration::from_millis(250);
 
 impl PosixWatch {
+    /// Whether a file is not told yet.
+    pub(super) fn is_to_wait(&mut self, place: &(u64, Name), status: &Stat) -> bool {
+        let is_rule = matches!(self.rules.until, Until::Rename(_));
+        let is_young = is_rule
+            && self.growing.len() >= GROWING_MAX
+            && self.rules.until.is_unfinished(place.1.as_bytes()) != Some(true)
+            && age_of(status) < UNNAMED_QUIET;
+        let since = if is_young { *self.young.entry(place.clone()).or_insert_with(Instant::now) } else { self.began };
+        let is_to_wait = is_young && since.elapsed() < UNNAMED_QUIET;
+        if !is_to_wait {
+            self.young.remove(place);
+        }
+        is_to_wait
+    }
+
+    /// Whether a file that is seen for the first time is still being written, by its rule; `age` is the time since its last change.
+    pub(super) fn grows_when_found(&self, directory: BorrowedFd<'_>, key: u64, name: &Name, age: Duration) -> bool {
+        match self.rules.until {
+            Until::Quiet(quiet) => age < quiet,
+            Until::Rename(_) => self.rules.until.is_unfinished(name.as_bytes()) == Some(true) || age < UNNAMED_QUIET,
+            Until::Marker(_) => !self.is_marked(key, name),
+            Until::Never => true,
+            Until::Close | Until::Lock => {
+                age < TICKS
+                    || match self.writers_of(directory, name) {
+                        Writers::None => false,
+                        Writers::Some => true,
+                        Writers::Unknown => age < UNNAMED_QUIET,
+                    }
+            }
+        }
+    }
+
     /// The files in a directory and below it.
     pub(super) fn below(&self, key: u64) -> Vec<ObjectId> {
         let is_below = |mut at: u64| {
@@ -94,7 +127,8 @@ impl PosixWatch {
             _ => return,
         };
         let Some(file) = self.files.get(&number) else { return };
-        let is_due = file.may_be_free || file.asked.elapsed() >= interval;
+        // One that grows all the time is asked of when it is closed.
+        let is_due = file.may_be_free || file.asked.max(file.changed).elapsed() >= interval;
         if file.changed.elapsed() < TICKS || !is_due {
             return;
         }

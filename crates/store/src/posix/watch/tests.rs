@@ -68,6 +68,17 @@ fn open(path: &Path) -> File {
 }
 
 #[test]
+fn where_very_many_grow_a_young_file_of_a_finished_name_is_told_once_it_rests() {
+    let dir = tempfile::tempdir().unwrap();
+    (0..super::GROWING_MAX).for_each(|number| drop(File::create(dir.path().join(format!("{number}.part"))).unwrap()));
+    let mut watched = Watched::new(dir.path(), Until::parse("rename").unwrap());
+    watched.wait_until_found("0.part");
+    fs::write(dir.path().join("young"), b"whole").unwrap();
+    watched.wait_until_found("young");
+    assert_eq!(watched.ended, ["young"], "it is told as a file that is complete");
+}
+
+#[test]
 fn a_file_of_two_writers_is_complete_when_both_have_closed_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut watched = Watched::new(dir.path(), Until::Close);
