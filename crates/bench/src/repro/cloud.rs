@@ -32,6 +32,7 @@ pub fn run(context: &mut Context) -> Result<()> {
             rivals: Vec::new(),
             store: Some("s3".to_owned()),
             ways: vec![Way::Put, Way::Fetch],
+            is_resumed: true,
             rounds: context.options.rounds.unwrap_or(3),
             scenario: Some(condition.scenario(context.options.seed)?),
             with_ceilings: false,
