@@ -32,6 +32,7 @@ pub const RULES: &[Rule] = &[
     ("root", documents::root_has_only_what_it_should),
     ("entry of ci", documents::entry_is_executable),
     ("faults", faults::are_held_by_what_there_is),
+    ("findings", faults::findings_are_held),
 ];
 
 /// Prints the outcome and says whether the tree is clean.

@@ -52,4 +52,5 @@ claims! {
     the_root_has_only_what_it_should: documents::root_has_only_what_it_should;
     the_entry_of_ci_is_executable: documents::entry_is_executable;
     every_fault_is_held_by_a_test_or_trial_that_there_is: faults::are_held_by_what_there_is;
+    every_finding_of_a_review_is_held_by_what_it_names: faults::findings_are_held;
 }
