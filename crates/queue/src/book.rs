@@ -5,10 +5,25 @@
 //! Invariant: a job that `own_nature` named is found by its nature until it leaves, another one takes the nature, or `leave_nature`
 //! was said. What a job is is changed only between `leave_nature` and `own_nature`.
 
-use crate::queue::Entry;
+use crate::job::Job;
 use hashbrown::HashTable;
 use model::JobId;
 use std::hash::{BuildHasher, RandomState};
+
+/// A job, and what its queue holds of it.
+pub(crate) struct Entry {
+    pub job: Job,
+    pub share: usize,
+    pub pair: usize,
+    /// Eighths of slots.
+    pub slots: u32,
+    pub parked: u32,
+    pub charged: f64,
+    /// When it came into its state.
+    pub since: u64,
+    pub timer: Option<u64>,
+    pub date: Option<i64>,
+}
 
 #[derive(Default)]
 pub(crate) struct Book {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a job is in a lane exactly while it is queued, and holds slots exactly while an executor may be at work on it.
 
-use crate::book::Book;
+use crate::book::{Book, Entry};
 use crate::calendar::{self, Calendar, Now};
 use crate::job::{Common, Job, State};
 use crate::pool::Pool;
@@ -88,20 +88,6 @@ pub struct Queue {
 /// The jobs of one owner and project.
 pub(crate) struct Share {
     pub charge: Decayed,
-}
-
-pub(crate) struct Entry {
-    pub job: Job,
-    pub share: usize,
-    pub pair: usize,
-    /// Eighths of slots.
-    pub slots: u32,
-    pub parked: u32,
-    pub charged: f64,
-    /// When it came into its state.
-    pub since: u64,
-    timer: Option<u64>,
-    date: Option<i64>,
 }
 
 impl Queue {

@@ -5,8 +5,9 @@
 //! Invariants: one yields at a time where somebody waits, and what it leaves goes to nobody of a lower class before the one that
 //! waited. Not here: rates (`daemon::governor`), which give way sooner and cost nothing.
 
+use crate::book::Entry;
 use crate::calendar::Now;
-use crate::queue::{Entry, Lane, Queue};
+use crate::queue::{Lane, Queue};
 use crate::status::{Goal, Status};
 use model::{Class, JobId};
 
