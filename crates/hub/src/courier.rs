@@ -5,6 +5,8 @@
 //!
 //! Invariants:
 //! - An order whose fate is not known is not given again: the endpoint is asked what it has (`Word::Census`).
+//! - What is on its way to the endpoint is not sent again: each census asks for it until it has arrived, and more is asked for in a
+//!   round trip than can be said in one.
 //! - A census says what was true when it was asked for: orders taken later are not missed in it (`Census::as_of`).
 
 use crate::order::{order_id, status_of, warrant_id};
@@ -14,7 +16,8 @@ use model::order::{Kind, Role, Steer};
 use model::{Class, Exit, JobId, TransferSpec};
 use net::Identity;
 use queue::Answer;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -126,11 +129,36 @@ pub struct Courier {
 #[derive(Default)]
 struct Inbox {
     errands: VecDeque<Errand>,
+    /// What waits or is being run, of what needs saying once.
+    pending: HashSet<(Discriminant<Errand>, JobId)>,
     runners: usize,
     idle: usize,
     is_looking: bool,
     /// Look at once.
     is_wanted: bool,
+}
+
+impl Errand {
+    /// What may be asked for again before it is done, and is the same then.
+    fn key(&self) -> Option<(Discriminant<Errand>, JobId)> {
+        match self {
+            Errand::Stop { order } | Errand::Revoke { order } | Errand::Forget { order } | Errand::Report { order } => {
+                Some((discriminant(self), *order))
+            }
+            Errand::HandIn(_) | Errand::Renew(_) | Errand::Change { .. } => None,
+        }
+    }
+}
+
+impl Inbox {
+    /// Whether the errand is a new one.
+    fn take_in(&mut self, errand: Errand) -> bool {
+        let is_new = errand.key().is_none_or(|key| self.pending.insert(key));
+        if is_new {
+            self.errands.push_back(errand);
+        }
+        is_new
+    }
 }
 
 impl Attempt {
@@ -159,7 +187,9 @@ impl Courier {
 
     pub fn send(self: &Arc<Courier>, errand: Errand) {
         let mut inbox = self.lock();
-        inbox.errands.push_back(errand);
+        if !inbox.take_in(errand) {
+            return;
+        }
         if inbox.idle == 0 && inbox.runners < RUNNERS_MAX {
             let courier = self.clone();
             let spawned = std::thread::Builder::new().name("errands".into()).spawn(move || courier.run_errands());
@@ -224,8 +254,10 @@ impl Courier {
             }
             if let Some(errand) = inbox.errands.pop_front() {
                 drop(inbox);
+                let key = errand.key();
                 self.run(errand);
                 inbox = self.lock();
+                key.map(|key| inbox.pending.remove(&key));
                 continue;
             }
             inbox.idle += 1;
@@ -383,5 +415,23 @@ impl Courier {
             Err(_) if desk.is_open() || self.is_over() => {}
             Err(e) => self.lost(&e),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_its_way_is_not_sent_again() {
+        let (mut inbox, order, other) = (Inbox::default(), JobId([1; 16]), JobId([2; 16]));
+        assert!(inbox.take_in(Errand::Forget { order }) && !inbox.take_in(Errand::Forget { order }));
+        assert!(inbox.take_in(Errand::Stop { order }) && inbox.take_in(Errand::Forget { order: other }));
+        let first = inbox.errands.pop_front().unwrap();
+        assert!(!inbox.take_in(Errand::Forget { order }), "it is being said");
+        inbox.pending.remove(&first.key().unwrap());
+        assert!(inbox.take_in(Errand::Forget { order }), "it was said, and is asked for again");
+        let change = || Errand::Change { order, rate: None, class: None };
+        assert!(inbox.take_in(change()) && inbox.take_in(change()), "the last one counts");
     }
 }
