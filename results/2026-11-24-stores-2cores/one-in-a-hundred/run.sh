@@ -1,5 +1,5 @@
 # One request of a hundred refused or cut, beside none: the same 4,000 files of 16 KiB to the fake store and back, in turn.
-# Usage: bash run.sh THALWEG FAKE-S3 EMPTY-DIRECTORY >samples.csv; FAKE-S3 is `cargo build -p fakes --example s3`.
+# Usage: bash run.sh THALWEG FAKE-S3 EMPTY-DIRECTORY >times.csv; FAKE-S3 is `cargo build -p fakes --example s3`.
 set -e
 thalweg=$1 fake=$2 w=$3
 export HOME=$w/home XDG_STATE_HOME=$w/state XDG_CONFIG_HOME=$w THALWEG_CONFIG=$w/config.toml

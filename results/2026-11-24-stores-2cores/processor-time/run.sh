@@ -1,6 +1,6 @@
 # Processor time of server and client, and requests by kind: 10,000 x 16 KiB to versitygw and back, on one host.
 # `kept`: the server keeps connections; `closed`: it ends each after one answer. `thalweg-fresh`: it knows nothing of the objects yet.
-# Usage: bash run.sh THALWEG EMPTY-DIRECTORY-IN-MEMORY >samples.csv; s5cmd, rclone and versitygw are in PATH.
+# Usage: bash run.sh THALWEG EMPTY-DIRECTORY-IN-MEMORY >times.csv; s5cmd, rclone and versitygw are in PATH.
 thalweg=$1 w=$2 port=9871
 mkdir -p "$w/home" "$w/src"
 export HOME=$w/home XDG_STATE_HOME=$w/state XDG_CONFIG_HOME=$w THALWEG_CONFIG=$w/config.toml S3_ENDPOINT_URL=http://127.0.0.1:$port
