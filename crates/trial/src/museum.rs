@@ -263,6 +263,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a move removes a source that is its own destination",
         Test("transfer", "is_not_its_own_copy"),
     ),
+    (
+        "forget-doubt-of-backups",
+        "a second wait vouches for a backup directory whose first one failed",
+        Simulation(1_141_754_900),
+    ),
     ("forget-doubt", "what was staged when a wait for the file system failed is published", Simulation(1_028_850_075)),
     (
         "seal-at-first-close",

@@ -4,6 +4,8 @@
 //! - The directories on the way are made and opened one name at a time from the destination, and no link is followed.
 //! - What is to be replaced gets its second name before the new object takes the first: the final name is never free. Where
 //!   the file system has no second names it is moved instead, and the name is free for that moment.
+//! - After a wait for a directory on the way that failed nothing is kept any more, and so nothing replaced: a later wait that succeeds
+//!   would not vouch for it. The next attempt looks again.
 //! - An older object of the same name in the backup directory is replaced; a directory there is not.
 
 use super::facts;
@@ -16,6 +18,7 @@ use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
 
 impl Shared {
     /// Gives what stands at a name, if anything does, its place among the backups as well.
@@ -48,6 +51,9 @@ impl Shared {
     /// The number of the directory where backups of this one go; makes what is missing of it.
     fn backup_directory(&self, backup: &Backup, directory: u64) -> io::Result<u64> {
         let mut directories = backup.directories.lock().unwrap();
+        if backup.is_in_doubt.load(SeqCst) && !mutant::is_on("forget-doubt-of-backups") {
+            return Err(io::Error::other("an earlier wait for the backup directory failed"));
+        }
         let mut missing = Vec::new();
         let mut at = directory;
         let mut number = loop {
@@ -62,7 +68,7 @@ impl Shared {
                 None => {
                     let mut number = at;
                     for name in &backup.names {
-                        number = self.make_scratch(&self.tree, number, name)?;
+                        number = self.make_scratch(backup, number, name)?;
                     }
                     directories.insert(at, number);
                     break number;
@@ -70,13 +76,14 @@ impl Shared {
             }
         };
         for (at, name) in missing.into_iter().rev() {
-            number = self.make_scratch(&self.tree, number, &name)?;
+            number = self.make_scratch(backup, number, &name)?;
             directories.insert(at, number);
         }
         Ok(number)
     }
 
-    fn make_scratch(&self, tree: &Tree, parent: u64, name: &Name) -> io::Result<u64> {
+    fn make_scratch(&self, backup: &Backup, parent: u64, name: &Name) -> io::Result<u64> {
+        let tree: &Tree = &self.tree;
         let above = tree.open(parent)?;
         match mkdirat(&above, name.as_c_str(), Mode::from_raw_mode(0o700)) {
             Ok(()) => self.changed(ObjectId(parent)),
@@ -87,7 +94,7 @@ impl Shared {
         // order.
         let keeps_order = facts::has_local_journal(above.as_fd()) || facts::is_memory_backed(above.as_fd());
         if !keeps_order && !mutant::is_on("forget-backup-directory") {
-            fsync(&above)?;
+            fsync(&above).inspect_err(|_| backup.is_in_doubt.store(true, SeqCst))?;
         }
         let number = self.scratch_number();
         tree.insert(number, parent, name.clone(), false);

@@ -89,11 +89,13 @@ pub struct Backup {
     pub names: Vec<Name>,
     /// Directories of the job and where their backups go, by their numbers in the tree.
     pub directories: Mutex<HashMap<u64, u64>>,
+    /// A wait for one of these directories failed.
+    pub is_in_doubt: AtomicBool,
 }
 
 impl Backup {
     pub fn new(names: Vec<Name>) -> Backup {
-        Backup { names, directories: Mutex::default() }
+        Backup { names, directories: Mutex::default(), is_in_doubt: AtomicBool::new(false) }
     }
 
     /// The path is on the way to the backup directory, is it, or lies in it.
