@@ -157,11 +157,16 @@ impl Hook {
             let _ = input.write_all(format!("{question}\n").as_bytes());
         }
         let (output, (tell, heard)) = (child.stdout.take(), channel());
-        std::thread::spawn(move || {
+        let read = move || {
             let mut bytes = Vec::new();
             let _ = output.map(|output| output.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut bytes));
             let _ = tell.send(bytes);
-        });
+        };
+        if let Err(e) = std::thread::Builder::new().name("reservation".to_owned()).spawn(read) {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed(format!("start a thread: {e}")));
+        }
         let until = Instant::now() + self.answer_within;
         let status = loop {
             match child.try_wait() {

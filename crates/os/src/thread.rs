@@ -1,6 +1,7 @@
 //! Threads.
 
 use std::io;
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
 #[cfg(feature = "simulation")]
@@ -16,7 +17,27 @@ pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'st
     #[cfg(feature = "simulation")]
     return crate::simulation::scheduler::spawn(name, run);
     #[cfg(not(feature = "simulation"))]
-    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+    Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Starts up to `count` threads that end within the scope: fewer where the system gives no more.
+///
+/// # Errors
+/// When it gives none.
+pub fn several<'scope, F: FnOnce() + Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    count: usize,
+    mut one: impl FnMut() -> F,
+) -> io::Result<()> {
+    for begun in 0..count {
+        match Builder::new().name(name.to_owned()).spawn_scoped(scope, one()) {
+            Ok(_) => {}
+            Err(e) if begun == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// Waits for so long.

@@ -123,6 +123,17 @@ const INPUT_OUTPUT: &[&str] = &["std::fs", "std::net", "std::process", "std::os:
 
 const PRINTING: &[&str] = &["println!", "eprintln!", "print!", "eprint!"];
 const MAY_PRINT: &[&str] = &["crates/cli/", "crates/needs/", "crates/trial/", "crates/xtask/"];
+/// Tests, and what measures on a host of its own.
+const MAY_PANIC_WITHOUT_THREADS: &[&str] = &[
+    "crates/bench/",
+    "crates/conformance/",
+    "crates/emulator/",
+    "crates/fakes/",
+    "crates/lab/",
+    "crates/needs/",
+    "crates/trial/",
+    "crates/xtask/",
+];
 const MAY_BE_UNSAFE: &[&str] = &[
     "crates/model/src/crc64.rs",
     "crates/net/",
@@ -221,6 +232,24 @@ pub fn printing(workspace: &Workspace) -> Vec<Violation> {
             let lines = occurrences(&rust.code, macro_name).map(|at| line_at(&rust.code, at));
             let lines = lines.filter(|&line| !rust.tests.contains(line));
             violations.extend(lines.map(|line| Violation::new(&file.path, line, format!("{macro_name} outside cli"))));
+        }
+    }
+    violations
+}
+
+/// A thread is asked for by what answers when there is none: `spawn` of the standard library panics, and a host's limit on
+/// processes is no bug of ours.
+pub fn threads(workspace: &Workspace) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (file, rust) in workspace.rust_files().filter(|(file, _)| file.is_source()) {
+        if MAY_PANIC_WITHOUT_THREADS.iter().any(|prefix| file.path.starts_with(prefix)) {
+            continue;
+        }
+        for call in ["thread::spawn(", "scope.spawn("] {
+            let found = occurrences(&rust.code, call).filter(|at| !rust.code[..*at].ends_with("os::"));
+            let lines = found.map(|at| line_at(&rust.code, at)).filter(|&line| !rust.tests.contains(line));
+            let message = format!("{call}) panics where the system gives no thread; use std::thread::Builder");
+            violations.extend(lines.map(|line| Violation::new(&file.path, line, &message)));
         }
     }
     violations
@@ -360,6 +389,13 @@ mod tests {
         assert_eq!(lines(&printing(&with_file("crates/net/src/a.rs", text))), [1]);
         assert_eq!(printing(&with_file("crates/cli/src/a.rs", text)), []);
         assert_eq!(printing(&with_file("crates/net/build.rs", text)), []);
+    }
+
+    #[test]
+    fn threads_that_panic_are_found_outside_tests() {
+        let text = "fn f() { std::thread::spawn(g); os::thread::spawn(g); scope.spawn(g); }\n#[cfg(test)]\nmod tests { fn f() { scope.spawn(g); } }";
+        assert_eq!(lines(&threads(&with_file("crates/net/src/a.rs", text))), [1, 1]);
+        assert_eq!(threads(&with_file("crates/lab/src/a.rs", text)), []);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub const RULES: &[Rule] = &[
     ("product mention absences", layering::product_mention_absences),
     ("printing", layering::printing),
     ("unsafe code", layering::unsafe_code),
+    ("threads", layering::threads),
     ("circles of files", circles::files),
     ("words in code", words::code),
     ("words in text", words::text),

@@ -36,6 +36,7 @@ claims! {
     the_data_path_knows_no_descriptor_and_no_storage_engine: layering::product_mention_absences;
     only_the_command_line_prints: layering::printing;
     unsafe_code_stays_where_system_calls_are_made: layering::unsafe_code;
+    no_thread_is_asked_for_by_what_panics_without_one: layering::threads;
     no_more_files_are_in_circles_than_were: circles::files;
     code_is_finished_and_no_warning_is_silenced: words::code;
     no_text_marks_unfinished_work: words::text;

@@ -114,14 +114,22 @@ fn check(spec: &TransferSpec) -> Result<()> {
     }
 }
 
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.to_owned())
+}
+
 impl Crew<'_> {
     fn run(self) -> Result<Done> {
         let crew = &self;
         std::thread::scope(|scope| {
-            scope.spawn(move || crew.list());
+            let begun = thread("list")
+                .spawn_scoped(scope, move || crew.list())
+                .and_then(|_| thread("roster").spawn_scoped(scope, move || crew.follow(scope)));
             crew.begin(scope);
-            scope.spawn(move || crew.follow(scope));
             let mut state = crew.lock();
+            if let Err(e) = begun {
+                state.failed.get_or_insert(Error::new(Exit::Failed, format!("start a thread: {e}")));
+            }
             while !crew.is_over(&state) {
                 let (news, counts) = (state.news(), state.board.counts());
                 drop(state);
@@ -147,8 +155,8 @@ impl Crew<'_> {
         for number in 0..state.hosts.len() {
             let host = &mut state.hosts[number];
             if host.lanes == 0 && host.takes() {
-                host.lanes = LANES;
-                (0..LANES).for_each(|_| _ = scope.spawn(move || self.serve(number)));
+                let serve = || thread("host").spawn_scoped(scope, move || self.serve(number));
+                host.lanes = (0..LANES).take_while(|_| serve().is_ok()).count();
             }
         }
     }

@@ -146,7 +146,11 @@ fn read_all(
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(files.len());
-    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|scope| {
+        // This thread is one of them: the rest are there where they are to be had.
+        (1..threads).for_each(|_| _ = std::thread::Builder::new().name("publish".to_owned()).spawn_scoped(scope, work));
+        work();
+    });
     let stopped = || Error::new(Exit::Interrupted, "stopped; nothing was published");
     results.into_iter().map(|result| result.into_inner().unwrap().ok_or_else(stopped)).collect()
 }

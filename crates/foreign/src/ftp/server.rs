@@ -322,11 +322,18 @@ impl Server {
         if all.len() <= share {
             return work(all);
         }
-        std::thread::scope(|scope| {
-            for some in all.chunks_mut(share) {
-                let work = &work;
-                scope.spawn(move || work(some));
+        let shares = Mutex::new(all.chunks_mut(share));
+        let next = || shares.lock().unwrap().next();
+        let run = || {
+            while let Some(some) = next() {
+                work(some);
             }
+        };
+        std::thread::scope(|scope| {
+            // This thread is one of them: the rest are there where they are to be had.
+            (1..AT_WORK_MAX)
+                .for_each(|_| _ = std::thread::Builder::new().name("ftp".to_owned()).spawn_scoped(scope, run));
+            run();
         });
     }
 

@@ -13,7 +13,7 @@ use model::files::{Doomed, FileKind, FileStatus, Found, Question, Record, SumAlg
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use store::{Error, How, Shelf, Slots, SourceFile, Stopped, Visit};
-use wire::Refusal;
+use wire::{CloseCode, Refusal};
 
 /// Answers a question; returns what was found, made or removed.
 pub fn answer(
@@ -202,7 +202,7 @@ fn sum(
     let summing =
         Summing { paths, levels, reach, is_stopped, slots: Slots::new(DIRECTORIES_OPEN_MAX), ended: Mutex::default() };
     let mut tally = Tally::default();
-    digest_all(algorithm, &summing, &mut |item, sum| {
+    let begun = digest_all(algorithm, &summing, &mut |item, sum| {
         let found = match (&item.what, sum) {
             (What::Failed(kind, text), _) => Found::Failed { kind: *kind, text: text.clone() },
             (What::Object(_), Some(Err(e))) => Found::Failed { kind: e.kind, text: e.message() },
@@ -214,9 +214,10 @@ fn sum(
         tally.failed += u64::from(matches!(found, Found::Failed { .. }));
         !is_stopped() && emit(Record { asked: item.asked, path: item.path.clone(), is_last: item.is_last, found })
     });
-    match summing.ended.into_inner().unwrap() {
-        Some(refusal) => Err(refusal),
-        None => Ok(tally),
+    match (summing.ended.into_inner().unwrap(), begun) {
+        (Some(refusal), _) => Err(refusal),
+        (None, Err(e)) => Err(Refusal::new(CloseCode::Internal, &format!("start a thread: {e}"))),
+        (None, Ok(())) => Ok(tally),
     }
 }
 

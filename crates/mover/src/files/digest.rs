@@ -9,6 +9,7 @@ use crate::block::Block;
 use model::files::{Sum, SumAlgorithm};
 use model::{Digest, Extent, FailureKind};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -52,7 +53,10 @@ pub trait Reading: Sync {
 pub type Take<'a, T> = &'a mut dyn FnMut(&T, Option<store::Result<Sum>>) -> bool;
 
 /// Reads everything and hands each digest to `take`.
-pub fn digest_all<R: Reading>(algorithm: SumAlgorithm, reading: &R, take: Take<'_, R::Item>) {
+///
+/// # Errors
+/// When the system gives no threads.
+pub fn digest_all<R: Reading>(algorithm: SumAlgorithm, reading: &R, take: Take<'_, R::Item>) -> io::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let is_stopped = AtomicBool::new(false);
     let (parts_in, parts_out) = sync_channel(threads * 4);
@@ -60,13 +64,13 @@ pub fn digest_all<R: Reading>(algorithm: SumAlgorithm, reading: &R, take: Take<'
     let (done_in, done_out) = channel();
     let (room_in, room_out) = sync_channel(WINDOW);
     std::thread::scope(|scope| {
-        let (done, stopped) = (done_in.clone(), &is_stopped);
-        scope.spawn(move || list(algorithm, reading, parts_in, room_in, done, stopped));
-        for _ in 0..threads {
-            let done_in = done_in.clone();
-            scope.spawn(|| work(algorithm, reading, &parts_out, done_in, &is_stopped));
-        }
-        drop(done_in);
+        let (parts, stopped) = (&parts_out, &is_stopped);
+        os::thread::several(scope, "digest", threads, || {
+            let done = done_in.clone();
+            move || work(algorithm, reading, parts, done, stopped)
+        })?;
+        let list = move || list(algorithm, reading, parts_in, room_in, done_in, stopped);
+        std::thread::Builder::new().name("list".to_owned()).spawn_scoped(scope, list)?;
         let mut waiting: BTreeMap<u64, Done<R::Item>> = BTreeMap::new();
         let mut next = 0;
         for done in done_out {
@@ -79,7 +83,8 @@ pub fn digest_all<R: Reading>(algorithm: SumAlgorithm, reading: &R, take: Take<'
                 }
             }
         }
-    });
+        Ok(())
+    })
 }
 
 /// A file under way.
@@ -284,7 +289,7 @@ mod tests {
         let made = Made(sizes);
         for algorithm in SumAlgorithm::ALL {
             let mut next = 0;
-            digest_all(algorithm, &made, &mut |index, digest| {
+            let begun = digest_all(algorithm, &made, &mut |index, digest| {
                 assert_eq!(*index, next);
                 next += 1;
                 match index % 7 {
@@ -302,6 +307,7 @@ mod tests {
                 }
                 true
             });
+            begun.unwrap();
             assert_eq!(next, made.0.len());
         }
     }
@@ -310,10 +316,11 @@ mod tests {
     fn a_reader_that_has_enough_ends_it() {
         let made = Made(vec![10; 100_000]);
         let mut taken = 0;
-        digest_all(SumAlgorithm::Crc64Nvme, &made, &mut |_, _| {
+        let begun = digest_all(SumAlgorithm::Crc64Nvme, &made, &mut |_, _| {
             taken += 1;
             taken < 3
         });
+        begun.unwrap();
         assert_eq!(taken, 3);
     }
 }

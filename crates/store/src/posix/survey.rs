@@ -43,18 +43,19 @@ pub fn survey(target: &Target, levels: u32, slots: &Arc<Slots>, visit: &mut dyn 
         return;
     }
     let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let begun = std::thread::scope(|scope| {
         let (batches_in, batches_out) = sync_channel(BATCHES_MAX);
         let (room_in, room_out) = sync_channel(BATCHES_MAX);
         let (looked_in, looked_out) = channel();
         let batches_out = Arc::new(Mutex::new(batches_out));
-        for _ in 0..processors().clamp(*LOOKERS.start(), *LOOKERS.end()) {
+        os::thread::several(scope, "survey", processors().clamp(*LOOKERS.start(), *LOOKERS.end()), || {
             let (batches, looked, is_over) = (batches_out.clone(), looked_in.clone(), &is_over);
-            scope.spawn(move || look(&batches, &looked, is_over));
-        }
+            move || look(&batches, &looked, is_over)
+        })?;
         drop((batches_out, looked_in));
         let out = Out { batches: batches_in, room: room_in, is_over: &is_over };
-        scope.spawn(move || Reader::new(target, levels, slots, out).run(target));
+        let read = move || Reader::new(target, levels, slots, out).run(target);
+        std::thread::Builder::new().name("list".to_owned()).spawn_scoped(scope, read)?;
         let (mut waiting, mut next) = (BTreeMap::new(), 0);
         for (number, found) in looked_out {
             waiting.insert(number, found);
@@ -66,7 +67,12 @@ pub fn survey(target: &Target, levels: u32, slots: &Arc<Slots>, visit: &mut dyn 
                 }
             }
         }
+        Ok::<(), std::io::Error>(())
     });
+    if let Err(e) = begun {
+        let error = Error::new("start a thread", b"", e);
+        visit(Surveyed { path: Vec::new(), is_last: false, found: Err(error) });
+    }
 }
 
 type Looked = (u64, Vec<Surveyed>);

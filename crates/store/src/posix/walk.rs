@@ -260,11 +260,17 @@ fn look(directory: BorrowedFd<'_>, names: &Names, from: usize) -> Vec<std::resul
         let starts: Vec<usize> = (from..end).step_by(share).collect();
         let rest = starts.iter().skip(1).map(|start| {
             let range = *start..end.min(start + share);
-            scope.spawn(move || range.map(one).collect::<Vec<_>>())
+            let looked = range.clone();
+            let look = move || looked.map(one).collect::<Vec<_>>();
+            // Where no thread is to be had, this one does it.
+            std::thread::Builder::new().spawn_scoped(scope, look).map_err(|_| range)
         });
         let rest: Vec<_> = rest.collect();
         let mut all: Vec<_> = (from..end.min(from + share)).map(one).collect();
-        rest.into_iter().for_each(|thread| all.extend(thread.join().expect("looking does not panic")));
+        rest.into_iter().for_each(|begun| match begun {
+            Ok(thread) => all.extend(thread.join().expect("looking does not panic")),
+            Err(range) => all.extend(range.map(one)),
+        });
         all
     })
 }

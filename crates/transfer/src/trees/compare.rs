@@ -48,19 +48,27 @@ pub fn compare(
             let (sender, receiver) = sync_channel(AHEAD_MAX);
             let is_broken = &is_broken;
             streams.push(receiver);
-            threads.push(scope.spawn(move || {
+            let list = move || {
                 let question = Question::List { paths: vec![side.path.to_vec()], levels: ALL_LEVELS, digest };
                 let answer = side.at.ask(&question, &mut |record| sender.send(record).is_ok());
                 // Said before the list ends, so that its end is not taken for that of the tree.
                 is_broken.fetch_or(answer.is_err(), Relaxed);
                 answer.map(drop)
-            }));
+            };
+            let begun = std::thread::Builder::new().name("list".to_owned()).spawn_scoped(scope, list);
+            // A list without a thread is over before it begins.
+            is_broken.fetch_or(begun.is_err(), Relaxed);
+            threads.push(begun);
         }
         let second = streams.pop().expect("one for each side");
         let first = streams.pop().expect("one for each side");
         Comparison { chosen, tell, is_broken: &is_broken }.run(first, second);
         let bug = || Err(Error::new(Kind::Fault, "", "a listing ended unexpectedly, which is a bug"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bug())).collect::<Vec<_>>()
+        let ended = threads.into_iter().map(|begun| match begun {
+            Ok(thread) => thread.join().unwrap_or_else(|_| bug()),
+            Err(e) => Err(Error::new(Kind::Temporary, "", format!("start a thread: {e}"))),
+        });
+        ended.collect::<Vec<_>>()
     });
     asked.into_iter().collect()
 }

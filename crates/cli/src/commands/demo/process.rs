@@ -88,7 +88,7 @@ impl<'a> Stage<'a> {
         let pid = rustix::process::Pid::from_child(&child);
         let (ended_in, ended) = channel();
         // Waiting is a thread's work: looking again and again would be felt in short runs.
-        let wait = std::thread::spawn(move || {
+        let wait = std::thread::Builder::new().name("wait".to_owned()).spawn(move || {
             let mut text = Vec::new();
             if let Some(said) = &mut said {
                 let _ = said.take(64 << 10).read_to_end(&mut text);
@@ -96,6 +96,10 @@ impl<'a> Stage<'a> {
             let status = child.wait();
             let _ = ended_in.send((Instant::now(), status, text));
         });
+        let wait = wait.map_err(|e| {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            error(Exit::Failed, format!("start a thread: {e}"), "raise the limit on processes, and try again")
+        })?;
         let (at, status, text) = loop {
             match ended.recv_timeout(LOOK_INTERVAL) {
                 Ok(end) => break end,

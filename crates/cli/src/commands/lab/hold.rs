@@ -122,10 +122,13 @@ pub fn hold(_: &Hold) -> Result<Exit> {
     }));
     say(&Word::Ready { token: lab.lease().token.clone(), lines });
     let lease = lab.lease().clone();
-    std::thread::spawn(move || {
+    let watch = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         while !interrupt.wait(Duration::from_secs(3600)) {}
         let _ = ask(&lease, &Request::Down);
     });
+    watch.map_err(|e| {
+        error(Exit::Failed, format!("start a thread: {e}"), "raise the limit on processes, and try again")
+    })?;
     control.serve(&lab, &round_trips);
     Ok(Exit::Done)
 }

@@ -90,8 +90,14 @@ pub fn self_check(lab: &Lab) -> Result<Vec<RoundTrips>, lab::Error> {
     pairs.truncate(PAIRS_MAX);
     std::thread::scope(|scope| {
         let probe = |(from, to): (&'_ String, &'_ String)| round_trips(lab, from, to, PROBES, PROBE_INTERVAL);
-        let probes: Vec<_> = pairs.into_iter().map(|pair| scope.spawn(move || probe(pair))).collect();
-        probes.into_iter().map(|probe| probe.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        let begin = |pair| std::thread::Builder::new().spawn_scoped(scope, move || probe(pair)).map_err(|_| pair);
+        let begun: Vec<_> = pairs.into_iter().map(begin).collect();
+        let ended = begun.into_iter().map(|begun| match begun {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // Where no thread is to be had, this one asks.
+            Err(pair) => probe(pair),
+        });
+        ended.collect()
     })
 }
 
@@ -114,10 +120,15 @@ fn wait(command: &mut Command, interrupt: &Interrupt) -> std::io::Result<i32> {
     // A signal to this process alone is passed on; one from the terminal has reached the command already.
     let pid = rustix::process::Pid::from_child(&child);
     let watched = interrupt.clone();
-    std::thread::spawn(move || {
+    let watch = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         while !watched.wait(Duration::from_secs(3600)) {}
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     });
+    if let Err(e) = watch {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(e);
+    }
     let status = child.wait()?;
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }

@@ -47,9 +47,17 @@ pub fn verify(args: &Args, places: &Places, file: &Path, place: Place) -> Result
         let algorithm = entries.algorithm;
         let answers: Vec<Result<Vec<Option<Record>>>> = std::thread::scope(|scope| {
             let place = &place;
-            let threads: Vec<_> =
-                batches.iter().map(|batch| scope.spawn(move || ask(places, place, algorithm, batch))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+            let threads = batches.iter().map(|batch| {
+                let builder = std::thread::Builder::new().name("verify".to_owned());
+                builder.spawn_scoped(scope, move || ask(places, place, algorithm, batch)).map_err(|_| batch)
+            });
+            let threads: Vec<_> = threads.collect();
+            let ended = threads.into_iter().map(|begun| match begun {
+                Ok(thread) => thread.join().expect("asking does not panic"),
+                // Where no thread is to be had, this one asks.
+                Err(batch) => ask(places, place, algorithm, batch),
+            });
+            ended.collect()
         });
         for (batch, records) in batches.iter().zip(answers) {
             for (entry, record) in batch.iter().zip(records?) {

@@ -38,12 +38,11 @@ pub fn remove_directory(target: &Target, is_stopped: Stopped<'_>, each_failure: 
             let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
             let (batches, waiting) = sync_channel(BATCHES_MAX);
             let waiting = Mutex::new(waiting);
-            std::thread::scope(|scope| {
-                for _ in 0..threads {
-                    scope.spawn(|| unlink_batches(&waiting, &counts, is_stopped));
-                }
+            let begun = std::thread::scope(|scope| {
+                let (waiting, counts) = (&waiting, &counts);
+                os::thread::several(scope, "remove", threads, || || unlink_batches(waiting, counts, is_stopped))?;
                 let mut removal = Removal {
-                    counts: &counts,
+                    counts,
                     is_stopped,
                     batches,
                     hides_staging: target.hides_staging,
@@ -53,8 +52,11 @@ pub fn remove_directory(target: &Target, is_stopped: Stopped<'_>, each_failure: 
                     each_failure: &mut *each_failure,
                 };
                 removal.run(open);
+                Ok::<(), std::io::Error>(())
             });
-            if !is_stopped() {
+            if let Err(e) = begun {
+                failed(b"", Error::new("start a thread", b"", e));
+            } else if !is_stopped() {
                 let name = target.name.as_ref().expect("what can be changed has a name");
                 counts.remove_directory(target.directory.as_fd(), name, b"");
             }
