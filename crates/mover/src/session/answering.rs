@@ -29,7 +29,7 @@ impl Server {
         let number = ask.number;
         let begun = self.check_ask(session, ask).and_then(|asked| {
             let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
-            let run = move || server.run_ask(&of_thread, &grant, number, &asked);
+            let run = move || server.run_ask(&of_thread, &grant, number, asked);
             let spawned = std::thread::Builder::new().name("files".into()).spawn(run);
             spawned.map(drop).map_err(|_| {
                 session.asks.forget(number);
@@ -52,15 +52,18 @@ impl Server {
         session.asks.begin(number, question, seat)
     }
 
-    fn run_ask(&self, session: &Session, grant: &Grant, number: u32, asked: &Asked) {
+    fn run_ask(&self, session: &Session, grant: &Grant, number: u32, asked: Arc<Asked>) {
         let place = Place { session, number };
         let reach = HostReach { host: &*self.host, grant };
-        let mut parts = Parts { session, number, asked, records: Vec::new(), bytes: 0, sent: 0, last: Instant::now() };
+        let mut parts =
+            Parts { session, number, asked: &asked, records: Vec::new(), bytes: 0, sent: 0, last: Instant::now() };
         let answered = answer(&asked.question, &reach, &|| asked.is_stopped(), &mut |record| parts.add(record));
         parts.flush();
         let answered = asked.refusal().map_or(answered, Err);
         drop(place);
         self.host.answered(grant, &asked.question, &answered);
+        // With the answer a client may ask again at once: the seat is free before.
+        drop(asked);
         let _ = session.control.send(message::encode(answered_of(number, &answered)));
     }
 }
