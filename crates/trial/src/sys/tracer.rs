@@ -2,6 +2,7 @@
 
 use super::{Answer, Moment, Stop};
 use libc::{c_int, c_long, c_void, pid_t};
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -67,6 +68,8 @@ fn follow(leader: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) -> io::Result<i3
     // SAFETY: the thread is stopped and ours; the options are passed by value.
     checked(unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, leader, 0, options) })?;
     go_on(leader, libc::PTRACE_CONT, 0);
+    // The lengths that threads passed in the calls that were shortened and have not returned.
+    let mut shortened: HashMap<pid_t, u64> = HashMap::new();
     loop {
         let (thread, status) = wait(-1)?;
         if !libc::WIFSTOPPED(status) {
@@ -78,9 +81,12 @@ fn follow(leader: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) -> io::Result<i3
         let signal = libc::WSTOPSIG(status);
         let event = status >> 16;
         if event == libc::PTRACE_EVENT_SECCOMP {
-            before(leader, thread, each);
+            before(leader, thread, each, &mut shortened);
         } else if signal == libc::SIGTRAP | 0x80 {
-            after(leader, thread, each);
+            match shortened.remove(&thread) {
+                Some(length) => give_length_back(thread, length),
+                None => after(leader, thread, each),
+            }
         } else if event != 0 || signal == libc::SIGSTOP {
             // A new thread starts with a stop that is not for it; nobody stops a traced program.
             go_on(thread, libc::PTRACE_CONT, 0);
@@ -90,7 +96,7 @@ fn follow(leader: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) -> io::Result<i3
     }
 }
 
-fn before(leader: pid_t, thread: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) {
+fn before(leader: pid_t, thread: pid_t, each: &mut dyn FnMut(&Stop) -> Answer, shortened: &mut HashMap<pid_t, u64>) {
     let Some(mut registers) = registers(thread) else { return };
     let stop = stop(thread, &registers, Moment::Before);
     match each(&stop) {
@@ -105,11 +111,22 @@ fn before(leader: pid_t, thread: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) {
             go_on(thread, libc::PTRACE_CONT, 0);
         }
         Answer::Shorten(length) => {
+            shortened.insert(thread, registers.rdx);
             registers.rdx = length;
             set_registers(thread, &registers);
-            go_on(thread, libc::PTRACE_CONT, 0);
+            go_on(thread, libc::PTRACE_SYSCALL, 0);
         }
     }
+}
+
+/// No call of the kernel changes the register of its third argument, and compiled code goes by that: with another length
+/// in it the program would count wrongly, and its fault would be ours.
+fn give_length_back(thread: pid_t, length: u64) {
+    if let Some(mut registers) = registers(thread) {
+        registers.rdx = length;
+        set_registers(thread, &registers);
+    }
+    go_on(thread, libc::PTRACE_CONT, 0);
 }
 
 fn after(leader: pid_t, thread: pid_t, each: &mut dyn FnMut(&Stop) -> Answer) {
@@ -274,5 +291,46 @@ mod tests {
         });
         assert!(libc::WIFEXITED(status.unwrap()));
         assert!(std::fs::read(&path).unwrap().starts_with(b"ab"));
+    }
+
+    /// Set for the copy of this test program that `a_shortened_call_leaves_its_length_in_its_register` traces.
+    const WRITE_TO: &str = "THALWEG_TRIAL_WRITE_TO";
+
+    #[test]
+    fn a_shortened_call_leaves_its_length_in_its_register() {
+        if let Some(path) = std::env::var_os(WRITE_TO) {
+            return write_and_look_at_the_register(&path);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = "a_shortened_call_leaves_its_length_in_its_register";
+        command.args([name, "--test-threads=1"]).env(WRITE_TO, &path);
+        command.stdout(std::process::Stdio::null());
+        let status = trace(command, &[libc::SYS_pwrite64], |_| {}, &mut |stop| match stop.arguments[2] {
+            6 => Answer::Shorten(2),
+            _ => Answer::GoOn,
+        });
+        assert_eq!(libc::WEXITSTATUS(status.unwrap()), 0);
+        assert_eq!(std::fs::read(&path).unwrap(), b"ab");
+    }
+
+    fn write_and_look_at_the_register(path: &std::ffi::OsStr) {
+        let file = std::fs::File::create(path).unwrap();
+        let (mut written, mut length) = (libc::SYS_pwrite64, 6_u64);
+        // SAFETY: pwrite64 reads six bytes of a literal that has six.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                inlateout("rax") written,
+                in("rdi") std::os::fd::AsRawFd::as_raw_fd(&file) as i64,
+                in("rsi") b"abcdef".as_ptr(),
+                inlateout("rdx") length,
+                in("r10") 0_u64,
+                lateout("rcx") _,
+                lateout("r11") _,
+            );
+        }
+        assert_eq!((written, length), (2, 6));
     }
 }
