@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use hub::Error;
 use model::{Exit, mutant};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// For a body to come whole.
@@ -38,15 +38,23 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 pub async fn gate(State(served): State<Served>, request: Request, next: Next) -> Response {
+    let (began, route) = (Instant::now(), route_of(&request));
     let mut answer = match pass(&served, request).await {
         Ok(request) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
+    let (method, path) = route.map_or(("any", "other"), |route| (route.method, route.path));
+    served.requests.note((method, path, answer.status().as_u16()), began.elapsed());
     let headers = answer.headers_mut();
     for (name, value) in HEADERS {
         headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
     }
     answer
+}
+
+fn route_of(request: &Request) -> Option<&'static Route> {
+    let path = request.extensions().get::<MatchedPath>()?;
+    table::find(request.method(), path.as_str())
 }
 
 async fn pass(served: &Served, request: Request) -> Result<Request, Problem> {

@@ -1,7 +1,7 @@
 //! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names, and on a port with TLS.
 //!
 //! `connections` accepts, `certificate` proves who the hub is, `gate` lets a request in by what `table` says of it, `asking` and
-//! `sessions` know who asks. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events,
+//! `sessions` know who asks, `requests` how long it took. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events,
 //! `samples` what is drawn, `console` the pages for browsers.
 //! docs/hub.md lists the routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
@@ -14,6 +14,7 @@ mod problem;
 mod sessions;
 mod failures;
 mod paces;
+mod requests;
 mod streams;
 mod served;
 mod asking;
@@ -40,6 +41,7 @@ use failures::Failures;
 use hub::{Error, Hub};
 use model::{Exit, Pin};
 use paces::Paces;
+pub use requests::Requests;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use served::{BODIES_KIB_MAX, Served};
 use sessions::Sessions;
@@ -78,6 +80,7 @@ pub struct Api {
     stop: watch::Sender<bool>,
     runtime: Option<tokio::runtime::Runtime>,
     pub reached: Option<Reached>,
+    pub requests: Arc<Requests>,
 }
 
 impl Api {
@@ -105,6 +108,7 @@ impl Api {
         let listener = connections::listen(socket)
             .map_err(|e| listening(e).hint("one hub of a user runs at a time: stop the other one"))?;
         let (stop, stopped) = watch::channel(false);
+        let requests = Arc::new(Requests::default());
         let served = Served {
             streams: Streams::start(hub.clone()).map_err(failed("start a thread".to_owned()))?,
             hub,
@@ -112,6 +116,7 @@ impl Api {
             sessions: Arc::new(Sessions::default()),
             failures: Arc::new(Failures::default()),
             paces: Arc::new(Paces::default()),
+            requests: requests.clone(),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
             names: port.as_ref().map_or(Arc::new([]), |port| port.names.clone().into()),
             url: port.as_ref().map(|port| port.url().into()),
@@ -125,7 +130,7 @@ impl Api {
             port.files.map(|files| runtime.spawn(certificate::renew(files, renewed)));
         }
         drop(_inside);
-        Ok(Api { socket: socket.to_owned(), stop, runtime: Some(runtime), reached })
+        Ok(Api { socket: socket.to_owned(), stop, runtime: Some(runtime), reached, requests })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::failures::Failures;
 use crate::paces::Paces;
+use crate::requests::Requests;
 use crate::sessions::Sessions;
 use crate::streams::Streams;
 use hub::Hub;
@@ -18,6 +19,7 @@ pub struct Served {
     pub sessions: Arc<Sessions>,
     pub failures: Arc<Failures>,
     pub paces: Arc<Paces>,
+    pub requests: Arc<Requests>,
     pub streams: Arc<Streams>,
     pub bodies: Arc<Semaphore>,
     /// What the hub is called, besides its addresses.

@@ -37,6 +37,7 @@ fn room() -> Room {
         sessions: Arc::new(Sessions::default()),
         failures: Arc::new(Failures::default()),
         paces: Arc::new(Paces::default()),
+        requests: Arc::default(),
         bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
         names: Arc::new(["hub.example".to_owned()]),
         url: None,

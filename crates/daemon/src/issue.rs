@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Writes a ticket's text form to a file that only this user can read. An older ticket is replaced, and nothing else: a
+/// Writes a ticket's text form, or its link, to a file that only this user can read. An older ticket is replaced, and nothing else: a
 /// link, a FIFO or a device there would be lost, and what reads from it would wait for ever.
-pub fn write_ticket(path: &Path, ticket: &Ticket) -> io::Result<()> {
+pub fn write_ticket(path: &Path, text: &str) -> io::Result<()> {
     let why = match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_file() => (!is_ticket_or_empty(path)?).then_some("there is a file that is not a ticket"),
         Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
@@ -35,7 +35,7 @@ pub fn write_ticket(path: &Path, ticket: &Ticket) -> io::Result<()> {
     if let Some(why) = why {
         return Err(io::Error::other(format!("{why}: name another file")));
     }
-    private_file::write(path, format!("{}\n", ticket.to_text()).as_bytes(), Existing::Replace)
+    private_file::write(path, format!("{text}\n").as_bytes(), Existing::Replace)
 }
 
 fn is_ticket_or_empty(path: &Path) -> io::Result<bool> {
@@ -286,7 +286,7 @@ mod tests {
         };
         std::fs::write(at("empty"), "").unwrap();
         for name in ["new", "empty", "new"] {
-            write_ticket(&at(name), &ticket).unwrap();
+            write_ticket(&at(name), &ticket.to_text()).unwrap();
             assert_eq!(std::fs::read_to_string(at(name)).unwrap().trim(), ticket.to_text());
         }
         std::fs::write(at("notes"), "do not lose").unwrap();
@@ -296,7 +296,7 @@ mod tests {
         std::fs::create_dir(at("directory")).unwrap();
         for name in ["notes", "link", "null", "fifo", "directory"] {
             let before = std::fs::symlink_metadata(at(name)).unwrap().ino();
-            assert!(write_ticket(&at(name), &ticket).is_err(), "{name}");
+            assert!(write_ticket(&at(name), &ticket.to_text()).is_err(), "{name}");
             assert_eq!(std::fs::symlink_metadata(at(name)).unwrap().ino(), before, "{name}");
         }
         assert_eq!(std::fs::read(at("notes")).unwrap(), b"do not lose");

@@ -4,6 +4,7 @@
 //! `version (1 byte) | pin (32) | credential (32) | name (length byte, bytes) | count byte | addresses (each a length
 //! byte, bytes) | checksum (4)`. The checksum is the start of a SHA-256 over a label and all that precedes it; it finds
 //! slips of copying and pasting, not forgery: whoever can forge a ticket can also make a valid one of their own endpoint.
+//! As a link it is `thalweg://HOST:PORT/PATH#` and the line: what stands before `#` is for people, and is not looked at.
 //!
 //! Invariant: the credential shows in no `Debug` output and no error.
 
@@ -69,12 +70,26 @@ impl Ticket {
         format!("{PREFIX}{VERSION}:{}", BASE64URL_NOPAD.encode(&bytes[..]))
     }
 
-    /// Reads the text form. White space is left out first: mail programs break long lines.
+    /// The line as a link that says where it leads. As secret: programs that open links send nothing of what is behind `#`.
+    pub fn to_link(&self, path: &[u8]) -> String {
+        let mut link = format!("thalweg://{}/", self.addresses[0]);
+        for byte in path {
+            match byte {
+                b'/' | b'-' | b'.' | b'_' | b'~' => link.push(char::from(*byte)),
+                byte if byte.is_ascii_alphanumeric() => link.push(char::from(*byte)),
+                byte => link.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        link + "#" + &self.to_text()
+    }
+
+    /// Reads the text form, or a link. White space is left out first: mail programs break long lines.
     pub fn parse(text: &str) -> Result<Ticket, TicketError> {
         if text.len() > TICKET_TEXT_BYTES_MAX {
             return Err(TicketError::NotATicket);
         }
         let line: String = text.split_ascii_whitespace().collect();
+        let line = line.rsplit('#').next().unwrap_or_default();
         let (prefix, encoded) = line.split_once(':').ok_or(TicketError::NotATicket)?;
         let version = prefix.strip_prefix(PREFIX).filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
         match version.and_then(|v| v.parse::<u32>().ok()) {
@@ -185,6 +200,15 @@ mod tests {
     fn white_space_of_mail_programs_does_no_harm() {
         let (front, back) = GOLDEN.split_at(60);
         assert_eq!(Ticket::parse(&format!("  {front}\r\n {back}\n")), Ok(ticket()));
+    }
+
+    #[test]
+    fn a_link_says_where_it_leads_and_reads_as_the_ticket() {
+        let link = ticket().to_link("a b/\u{e4}#?".as_bytes());
+        assert_eq!(link, format!("thalweg://192.0.2.1:7740/a%20b/%C3%A4%23%3F#{GOLDEN}"));
+        assert_eq!(Ticket::parse(&link), Ok(ticket()));
+        assert_eq!(Ticket::parse("thalweg://192.0.2.1:7740/a"), Err(TicketError::NotATicket));
+        assert_eq!(Ticket::parse(&link[..link.len() - 1]), Err(TicketError::Damaged));
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Place {
 
     fn join(&self, name: &str, token: &Ticket) -> Result<Served, Error> {
         let file = self.path(&format!("{name}-token"));
-        write_ticket(&file, token).unwrap();
+        write_ticket(&file, &token.to_text()).unwrap();
         let options = ServeOptions::new("127.0.0.1:0", self.path("root"), self.path(name));
         Served::start(ServeOptions { join: Some(file), ..options })
     }

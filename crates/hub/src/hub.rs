@@ -9,6 +9,7 @@ use crate::audit::Deed;
 use crate::channels::Channels;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
+use crate::figures::Figures;
 use crate::job_file::JobFile;
 use crate::outbox::{Posting, Tell};
 use crate::owner::{Command, Owner, Reply};
@@ -67,7 +68,9 @@ pub(crate) struct Inner {
     book: EndpointBook,
     identity: Identity,
     generation_from: i64,
-    samples: Samples,
+    pub(crate) samples: Samples,
+    /// The last count, for whoever asks again soon.
+    pub(crate) figures: Mutex<Option<Figures>>,
     pub(crate) access: Arc<Access>,
     state_dir: PathBuf,
     owner: Mutex<Option<JoinHandle<()>>>,
@@ -126,6 +129,7 @@ impl Hub {
             identity,
             generation_from,
             samples,
+            figures: Mutex::default(),
             access,
             state_dir,
             owner,
@@ -341,7 +345,7 @@ impl Hub {
     }
 
     /// Looks at something on the owner's thread.
-    fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Owner) -> T + Send + 'static) -> Result<T> {
+    pub(crate) fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Owner) -> T + Send + 'static) -> Result<T> {
         let (reply, answer) = sync_channel(1);
         self.send(Command::Change(Box::new(move |owner, _| {
             drop(reply.try_send(look(owner)));

@@ -5,7 +5,7 @@
 //! `hearing` hears of them, `recurring` begins what has a schedule, `telling` and `outbox` tell of jobs by
 //! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
 //! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
-//! of changes, `samples` and `series` of rates, `retention` forgets; `windows`, `times` and `almanac` know time zones.
+//! of changes, `samples` and `series` of rates, `retention` forgets; `windows`, `times` and `almanac` know time zones; `figures` and `metrics` are what Prometheus is told.
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
@@ -39,6 +39,7 @@ mod samples;
 mod order;
 mod refusal;
 mod courier;
+mod figures;
 mod owner;
 mod intake;
 mod dispatch;
@@ -51,6 +52,7 @@ mod submission;
 mod rehearsal;
 mod scheduling;
 mod terms;
+mod metrics;
 mod granting;
 #[cfg(test)]
 mod scene;
@@ -58,6 +60,7 @@ mod scene;
 pub use access::{Access, LIFETIME_MAX, Principal, RuleView, Scope, Scopes, TokenView};
 pub use audit::{Head, Verified, Wanted as AuditWanted, verify as verify_audit};
 pub use channels::Channels;
+pub use daemon::metrics::Page as MetricsPage;
 pub use daemon::{Error, private_file};
 pub use events::{Event, Missed};
 pub use hub::{Hub, Options};

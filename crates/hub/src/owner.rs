@@ -10,6 +10,7 @@ use crate::access::Access;
 use crate::almanac::Almanac;
 use crate::courier::{Courier, Word};
 use crate::events::Ring;
+use crate::figures::Ended;
 use crate::order::order_id;
 use crate::outbox::Posting;
 use crate::reader::LiveJobs;
@@ -19,8 +20,8 @@ use crate::{Error, Result, unix_ms};
 use daemon::EndpointBook;
 use model::JobId;
 use net::Identity;
-use queue::{Limits, Now, Queue, Status};
-use std::collections::{HashMap, HashSet};
+use queue::{Job, Limits, Now, Queue, Status};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
@@ -68,6 +69,8 @@ pub struct Owner {
     /// Ended jobs that are in the queue while somebody steers them.
     pub(crate) visitors: Vec<JobId>,
     pub(crate) next_seq: u64,
+    /// Since the start.
+    pub(crate) ended: BTreeMap<Status, Ended>,
     /// Endpoints that have to say what they have before they are given anything.
     pub(crate) unheard: HashSet<String>,
     /// Every job of the database could be read.
@@ -127,6 +130,7 @@ impl Owner {
             replies: Vec::new(),
             visitors: Vec::new(),
             next_seq: 0,
+            ended: BTreeMap::new(),
             unheard: HashSet::new(),
             knows_all: false,
             keep,
@@ -272,6 +276,7 @@ impl Owner {
         match committed {
             Ok(events) => {
                 self.note_orders(&group.changes);
+                self.note_ended(&group.changes);
                 self.ring.publish(events);
                 if group.new.len() >= MANY {
                     drop(group);
@@ -289,6 +294,15 @@ impl Owner {
                     error!(error = %e.message, "the queue cannot be read back");
                 }
             }
+        }
+    }
+
+    fn note_ended(&mut self, changes: &[Job]) {
+        for job in changes.iter().filter(|job| job.code.is_some()) {
+            let ended = self.ended.entry(job.status).or_default();
+            ended.jobs += 1;
+            ended.files += job.work.files_done;
+            ended.bytes += job.work.bytes_done;
         }
     }
 

@@ -336,6 +336,14 @@ impl Reader {
         self.with(|connection| audit::lines(connection, &wanted))
     }
 
+    /// When a job was handed in.
+    pub fn created(&self, id: JobId) -> Result<Option<i64>> {
+        self.with(|connection| {
+            let mut select = connection.prepare_cached("SELECT created FROM jobs WHERE id = ?1")?;
+            select.query_row([&id.0[..]], |row| row.get(0)).optional()
+        })
+    }
+
     /// Open jobs by status, of one owner or of all.
     pub fn counts(&self, owner: Option<&str>) -> Result<Vec<(String, u64)>> {
         self.with(|connection| {

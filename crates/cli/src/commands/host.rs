@@ -133,7 +133,7 @@ pub fn run(args: Args) -> Result<Exit> {
 
 fn invite(book: &HostBook, name: &str, file: &PathBuf) -> Result<()> {
     let token = book.invite(name)?;
-    if let Err(e) = write_ticket(file, &token) {
+    if let Err(e) = write_ticket(file, &token.to_text()) {
         let _ = book.remove(name);
         return Err(Error::of_file("write token", file, e));
     }

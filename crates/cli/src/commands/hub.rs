@@ -7,6 +7,7 @@ use crate::service::own_endpoint::OwnEndpoint;
 use crate::service::{self, HubArgs, Service};
 use api::{Api, Files, Network, Reached};
 use clap::Subcommand;
+use daemon::metrics::{Metrics, Page, Place};
 use daemon::trust::make_private_directory;
 use hub::{Channels, Head, Hub, Keep, Options};
 use model::Exit;
@@ -59,6 +60,9 @@ pub struct Args {
     /// A file of channels by which the hub tells what became of jobs (docs/hub.md)
     #[arg(long, value_name = "FILE", env = "THALWEG_CHANNELS")]
     channels: Option<PathBuf>,
+    /// Answer Prometheus at /metrics: a port on loopback, a numeric address with a port, or unix:PATH
+    #[arg(long, value_name = "PORT|ADDR:PORT|unix:PATH", env = "THALWEG_METRICS")]
+    metrics: Option<Place>,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -149,6 +153,7 @@ fn serve(args: Args) -> Result<Exit> {
     let interrupt = Interrupt::watch()?;
     let channels = args.channels.as_deref().map(Channels::read).transpose()?.unwrap_or_default();
     let keep = Keep { age: args.keep, bytes: args.keep_size };
+    let metrics = args.metrics.as_ref().map(Metrics::bind).transpose()?;
     let hub = Hub::start(Options { channels, keep, ..Options::new(state_dir) })?;
     let files = args.cert_file.zip(args.key_file).map(|(certificate, key)| Files { certificate, key });
     let network = args.listen.map(|address| Network { address, names: args.host, files });
@@ -156,6 +161,20 @@ fn serve(args: Args) -> Result<Exit> {
     output::line(&format!("ready on {}, identity {}", output::shown(&socket), hub.pin()));
     if let Some(Reached { address, pin }) = &api.reached {
         output::line(&format!("ready on https://{address}, certificate {pin}"));
+    }
+    if let Some(metrics) = metrics {
+        if let Some(address) = metrics.local_addr() {
+            output::line(&format!("metrics on http://{address}/metrics"));
+        }
+        let (hub, requests) = (hub.clone(), api.requests.clone());
+        metrics.answer(move || {
+            let mut page = Page::default();
+            page.build_info();
+            // Of a database that is busy, nothing is told for now.
+            let _ = hub.tell_metrics(&mut page);
+            requests.tell(&mut page);
+            Some(page.into_text())
+        })?;
     }
     let mut own = args.serve.map(|root| OwnEndpoint::start(&hub, &root)).transpose()?;
     let mut ended = None;

@@ -35,7 +35,8 @@ enum Action {
 /// revoked, their jobs end within seconds, and verified data is kept.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
-\x20   thalweg ticket new --path results/2026 --read-only --expires 7d --uses 1 --ticket-file guest")]
+\x20   thalweg ticket new --path results/2026 --read-only --expires 7d --uses 1 --ticket-file guest\n\
+\x20   thalweg ticket new --path results/run7 --read-only --expires 7d --link --ticket-file -")]
 struct New {
     #[command(flatten)]
     state: State,
@@ -60,6 +61,9 @@ struct New {
     /// The highest class that its jobs may have: high, normal or low
     #[arg(long, value_name = "CLASS", default_value = "high", hide_default_value = true, env = "THALWEG_CLASS_MAX")]
     class_max: Class,
+    /// Write it as a link, which says where it leads, to share a directory with somebody: give `--expires` too
+    #[arg(long, env = "THALWEG_LINK")]
+    link: bool,
     /// Let its clients see what all jobs of the endpoint move, and change its contracts: for the hub that manages them
     #[arg(long, env = "THALWEG_MANAGE_RATES")]
     manage_rates: bool,
@@ -151,11 +155,12 @@ fn create(new: New) -> Result<Exit> {
     };
     let issue = new.state.issue()?;
     let (limited, ticket) = issue.create(limits)?;
-    let text = ticket.to_text();
+    let path = limited.limits.scope.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/');
+    let text = if new.link { ticket.to_link(&path) } else { ticket.to_text() };
     let is_written = match new.ticket_file.as_os_str() == "-" {
         true if output::line(&text) => Ok(()),
         true => Err(std::io::ErrorKind::BrokenPipe.into()),
-        false => write_ticket(&new.ticket_file, &ticket),
+        false => write_ticket(&new.ticket_file, &text),
     };
     if let Err(e) = is_written {
         // A ticket that nobody has is none.

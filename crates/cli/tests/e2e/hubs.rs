@@ -34,7 +34,7 @@ impl House {
     }
 
     pub fn start(&mut self) {
-        self.hub = Some(self.bed.start(&["hub", "--state-dir", "hub-state"]));
+        self.hub = Some(self.bed.start(&["hub", "--state-dir", "hub-state", "--metrics", "unix:metrics"]));
         until("the hub to answer", || self.bed.run(&["queue"]).code == Some(0));
     }
 

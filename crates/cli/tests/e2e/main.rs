@@ -48,6 +48,7 @@ mod orders;
 mod dav_servers;
 mod buffers;
 mod rates;
+mod scrapes;
 mod replicas;
 mod sets;
 #[cfg(feature = "hub")]
@@ -56,6 +57,8 @@ mod errands;
 mod hub_access;
 #[cfg(feature = "hub")]
 mod hubs;
+#[cfg(feature = "hub")]
+mod observations;
 #[cfg(feature = "hub")]
 mod recurrences;
 mod ftp_servers;

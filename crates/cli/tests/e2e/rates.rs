@@ -1,10 +1,10 @@
 //! Rates of an endpoint shared among its jobs: classes, contracts, and who may ask for what. The link is a laboratory's.
 
 use crate::bed::{Bed, Ran, Server, program, until};
+use crate::scrapes::{check_by_promtool, page_at};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -225,13 +225,7 @@ impl Pair {
 
     /// What Prometheus would read at an endpoint.
     fn metrics(&self, site: &str) -> String {
-        let mut socket = UnixStream::connect(self.bed.path(site).join("m")).unwrap();
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let (head, page) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
-        page.to_owned()
+        page_at(&self.bed.path(site).join("m"))
     }
 }
 
@@ -254,15 +248,7 @@ fn what_two_endpoints_did_is_in_their_metrics_and_their_event_logs() {
         assert!(received.lines().any(|line| line == row), "{row} is not in\n{received}");
     }
     assert!(!received.contains("sitea") && !received.contains("one"), "{received}");
-    if needs::program("promtool") {
-        let mut promtool = Command::new("promtool");
-        let piped = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut checking = piped.stdout(Stdio::piped()).spawn().unwrap();
-        checking.stdin.take().unwrap().write_all(received.as_bytes()).unwrap();
-        let checked = checking.wait_with_output().unwrap();
-        let said = [&checked.stdout[..], &checked.stderr].concat();
-        assert!(checked.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
-    }
+    check_by_promtool(&received);
     let logs = ["sitea", "siteb"].map(|site| format!("{site}/state_home/thalweg/events.jsonl"));
     let merged = sites.bed.run(&["log", "merge", &logs[0], &logs[1]]).succeeded();
     let names: Vec<_> = merged.events().iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect();

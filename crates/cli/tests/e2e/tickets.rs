@@ -76,6 +76,23 @@ fn a_guest_gets_a_path_and_a_direction_and_loses_them_by_a_word() {
 }
 
 #[test]
+fn a_link_says_what_it_shares_and_lets_its_reader_fetch_that() {
+    let bed = Bed::new();
+    let _server = bed.serve(&[]);
+    bed.write("root/results/run 7/a", b"a");
+    bed.write("root/results/other", b"b");
+    let new = ["ticket", "new", "--path", "results/run 7", "--read-only", "--expires", "7d", "--link"];
+    let shown = at_endpoint(&bed, &[&new[..], &["--ticket-file", "-"]].concat()).succeeded();
+    let link = String::from_utf8(shown.stdout).unwrap();
+    assert!(link.starts_with("thalweg://127.0.0.1:") && link.contains("/results/run%207#twt1:"), "{link}");
+    at_endpoint(&bed, &[&new[..], &["--ticket-file", "link"]].concat()).succeeded();
+    bed.run(&["endpoint", "add", "shared", "--ticket-file", "link"]).succeeded();
+    bed.run(&["cp", "shared:results/run 7/", "got"]).succeeded();
+    assert_eq!(fs::read(bed.path("got/a")).unwrap(), b"a");
+    assert_eq!(bed.run(&["cat", "shared:results/other"]).code, Some(6));
+}
+
+#[test]
 fn a_client_that_is_removed_by_its_identity_stays_out_until_there_is_a_later_ticket() {
     let (bed, _server) = Bed::with_endpoint();
     let clients = at_endpoint(&bed, &["ticket", "clients", "--json"]).succeeded().events();

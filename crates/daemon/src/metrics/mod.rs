@@ -62,8 +62,7 @@ impl Picture {
     /// In the text format, version 0.0.4.
     pub fn text(&self) -> String {
         let mut page = Page::default();
-        page.begin("thalweg_build_info", "gauge", "What runs here; the value is 1.");
-        page.row(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+        page.build_info();
         page.begin("thalweg_sessions", "gauge", "Sessions of clients that are open.");
         page.row(&[], self.sessions as f64);
         page.begin("thalweg_jobs", "gauge", "Jobs that run, by the way their content takes and by class.");
@@ -118,26 +117,41 @@ impl Picture {
     }
 }
 
+/// A page in the text format, written metric by metric.
 #[derive(Default)]
-struct Page {
+pub struct Page {
     text: String,
     name: &'static str,
 }
 
 impl Page {
-    fn begin(&mut self, name: &'static str, kind: &str, help: &str) {
+    pub fn begin(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
     /// Label values are words without quotes, backslashes and line ends.
-    fn row(&mut self, labels: &[(&str, &str)], value: f64) {
-        self.text.push_str(self.name);
+    pub fn row(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.part("", labels, value);
+    }
+
+    /// A row of a histogram: `suffix` is what follows the metric's name.
+    pub fn part(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
+        let _ = write!(self.text, "{}{suffix}", self.name);
         for (at, (label, word)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{label}=\"{word}\"", if at == 0 { '{' } else { ',' });
         }
         let end = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.text, "{end} {value}");
+    }
+
+    pub fn build_info(&mut self) {
+        self.begin("thalweg_build_info", "gauge", "What runs here; the value is 1.");
+        self.row(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    }
+
+    pub fn into_text(self) -> String {
+        self.text
     }
 
     fn by_way<T>(&mut self, ways: &[T; 2], value: impl Fn(&T) -> f64) {
