@@ -147,6 +147,10 @@ pub struct Served {
     _lock: StateLock,
 }
 
+fn hand_out(ticket: &Ticket, path: &Path) -> Result<()> {
+    write_ticket(path, &ticket.to_text()).map_err(|e| Error::of_file("write ticket", path, e))
+}
+
 impl Served {
     /// Starts an endpoint; it answers when this returns.
     pub fn start(options: ServeOptions) -> Result<Served> {
@@ -169,9 +173,7 @@ impl Served {
         let contracts = contracts::Held::open(&options.state_dir)?;
         let metrics = options.metrics.as_ref().map(metrics::Metrics::bind).transpose()?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
-        if let Some(path) = &options.ticket_file {
-            write_ticket(path, &ticket.to_text()).map_err(|e| Error::of_file("write ticket", path, e))?;
-        }
+        options.ticket_file.as_ref().map_or(Ok(()), |path| hand_out(&ticket, path))?;
         let kept = privileges::restrict(options.privileges)
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         // Confined, this process could not ask what users are called.

@@ -1,7 +1,7 @@
 //! Speaks with one endpoint: hands orders in, steers them, and asks again and again what there is of ours.
 //!
-//! One session carries it all. A thread looks, a few others run errands, so that a distant endpoint is not waited for one order
-//! at a time; all of them end when there is nothing to do.
+//! One session carries it all, and a second one errands for which the first has no room. A thread looks, a few others run errands,
+//! so that a distant endpoint is not waited for one order at a time; all of them end when there is nothing to do.
 //!
 //! Invariants:
 //! - An order whose fate is not known is not given again: the endpoint is asked what it has (`Word::Census`).
@@ -23,8 +23,11 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Errands that are run at once: a session has 4 requests open at most, and one of them looks.
-const RUNNERS_MAX: usize = 3;
+/// Errands that are run at once over one session: it has 4 requests open at most, and one of them looks or is somebody's who asks.
+const RUNNERS_OF_DESK: usize = 3;
+/// An endpoint answers 8 requests of a client at once.
+const DESKS: usize = 2;
+const RUNNERS_MAX: usize = DESKS * RUNNERS_OF_DESK;
 /// How often an endpoint is asked that has orders of ours.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often one that has none, so that it is known whether it answers.
@@ -118,7 +121,8 @@ pub struct Courier {
     /// Held to move an errand in or out.
     inbox: Mutex<Inbox>,
     filled: Condvar,
-    desk: Mutex<Option<Arc<Desk>>>,
+    /// The first is for looking as well. Each is held to open it.
+    desks: [Mutex<Option<Arc<Desk>>>; DESKS],
     /// Counts orders that were taken.
     clock: AtomicU64,
     /// Orders of ours that are open there, as the hub knows it.
@@ -132,6 +136,8 @@ struct Inbox {
     /// What waits or is being run, of what needs saying once.
     pending: HashSet<(Discriminant<Errand>, JobId)>,
     runners: usize,
+    /// Errands that are being run, by desk.
+    busy: [usize; DESKS],
     idle: usize,
     is_looking: bool,
     /// Look at once.
@@ -159,6 +165,14 @@ impl Inbox {
         }
         is_new
     }
+
+    /// The next errand, and the desk that has room for it.
+    fn hand_out(&mut self) -> Option<(Errand, usize)> {
+        let desk = self.busy.iter().position(|busy| *busy < RUNNERS_OF_DESK)?;
+        let errand = self.errands.pop_front()?;
+        self.busy[desk] += 1;
+        Some((errand, desk))
+    }
 }
 
 impl Attempt {
@@ -178,7 +192,7 @@ impl Courier {
             words,
             inbox: Mutex::default(),
             filled: Condvar::new(),
-            desk: Mutex::new(None),
+            desks: Default::default(),
             clock: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
@@ -227,7 +241,11 @@ impl Courier {
     }
 
     pub(crate) fn desk(&self) -> Result<Arc<Desk>, Error> {
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        self.desk_at(0)
+    }
+
+    fn desk_at(&self, at: usize) -> Result<Arc<Desk>, Error> {
+        let mut desk = self.desks[at].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(desk) = desk.as_ref().filter(|desk| desk.is_open()) {
             return Ok(desk.clone());
         }
@@ -252,11 +270,12 @@ impl Courier {
             if self.is_over() {
                 break;
             }
-            if let Some(errand) = inbox.errands.pop_front() {
+            if let Some((errand, desk)) = inbox.hand_out() {
                 drop(inbox);
                 let key = errand.key();
-                self.run(errand);
+                self.run(errand, desk);
                 inbox = self.lock();
+                inbox.busy[desk] -= 1;
                 key.map(|key| inbox.pending.remove(&key));
                 continue;
             }
@@ -271,20 +290,20 @@ impl Courier {
         inbox.runners -= 1;
     }
 
-    fn run(&self, errand: Errand) {
+    fn run(&self, errand: Errand, at: usize) {
         let stop = || self.is_over();
         match errand {
             Errand::HandIn(attempt) => {
-                if let Some(answer) = self.hand_in(&attempt) {
+                if let Some(answer) = self.hand_in(&attempt, at) {
                     self.say(Word::Answered { job: attempt.job, attempt: attempt.attempt, answer });
                 }
             }
-            Errand::Renew(attempt) => self.renew(&attempt),
-            Errand::Stop { order } => self.steer(order, Steer::Cancel),
-            Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop)),
-            Errand::Forget { order } => self.steer(order, Steer::Remove),
+            Errand::Renew(attempt) => self.renew(&attempt, at),
+            Errand::Stop { order } => self.steer(order, Steer::Cancel, at),
+            Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop), at),
+            Errand::Forget { order } => self.steer(order, Steer::Remove, at),
             Errand::Change { order, rate, class } => {
-                let told = self.desk().and_then(|desk| {
+                let told = self.desk_at(at).and_then(|desk| {
                     desk.set_rate(order, rate.as_deref(), &stop)
                         .and_then(|()| desk.set_class(order, class, &stop))
                         .or_else(|e| if desk.is_open() { Ok(()) } else { Err(e) })
@@ -294,7 +313,7 @@ impl Courier {
                     self.lost(&e);
                 }
             }
-            Errand::Report { order } => match self.desk().and_then(|desk| desk.ask(order, &stop)) {
+            Errand::Report { order } => match self.desk_at(at).and_then(|desk| desk.ask(order, &stop)) {
                 Ok(told) => self.say(Word::Ended { order, told: Box::new(told) }),
                 // The next census brings it again.
                 Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable) => self.lost(&e),
@@ -304,7 +323,7 @@ impl Courier {
     }
 
     /// What the endpoint answers, if that settles it; otherwise the next census does.
-    fn hand_in(&self, attempt: &Attempt) -> Option<Answer> {
+    fn hand_in(&self, attempt: &Attempt, at: usize) -> Option<Answer> {
         let refused = |e: &Error| Answer::Refused {
             code: e.exit as i32,
             text: e.message.clone(),
@@ -314,7 +333,7 @@ impl Courier {
             Ok(ends) => ends,
             Err(e) => return Some(refused(&e)),
         };
-        let desk = match self.desk() {
+        let desk = match self.desk_at(at) {
             Ok(desk) => desk,
             Err(e) => {
                 self.lost(&e);
@@ -343,19 +362,19 @@ impl Courier {
         Ok((self.book.get(&self.name)?, self.book.get(&attempt.peer)?))
     }
 
-    fn renew(&self, attempt: &Attempt) {
+    fn renew(&self, attempt: &Attempt, at: usize) {
         let Ok((executor, peer)) = self.ends(attempt) else { return };
         let order = attempt.order(&executor, &peer);
-        self.tell(&|desk| desk.renew_as(&order, Steer::Retry, &|| self.is_over()));
+        self.tell(&|desk| desk.renew_as(&order, Steer::Retry, &|| self.is_over()), at);
     }
 
-    fn steer(&self, order: JobId, steer: Steer) {
-        self.tell(&|desk| desk.steer(order, steer, &|| self.is_over()));
+    fn steer(&self, order: JobId, steer: Steer, at: usize) {
+        self.tell(&|desk| desk.steer(order, steer, &|| self.is_over()), at);
     }
 
     /// What is refused needs no answer: the order ended meanwhile, or is gone, and the next census says so.
-    fn tell(&self, word: &dyn Fn(&Desk) -> Result<(), Error>) {
-        let told = self.desk().and_then(|desk| match word(&desk) {
+    fn tell(&self, word: &dyn Fn(&Desk) -> Result<(), Error>, at: usize) {
+        let told = self.desk_at(at).and_then(|desk| match word(&desk) {
             Err(e) if !desk.is_open() => Err(e),
             _ => Ok(()),
         });
@@ -388,7 +407,7 @@ impl Courier {
             if self.is_over() || is_needless {
                 inbox.is_looking = false;
                 drop(inbox);
-                *self.desk.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                self.desks.iter().for_each(|desk| *desk.lock().unwrap_or_else(PoisonError::into_inner) = None);
                 return;
             }
         }
@@ -421,6 +440,16 @@ impl Courier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errands_go_over_the_first_session_that_has_room() {
+        let mut inbox = Inbox::default();
+        (0..9).for_each(|n| assert!(inbox.take_in(Errand::Forget { order: JobId([n; 16]) })));
+        let desks: Vec<_> = std::iter::from_fn(|| inbox.hand_out().map(|(_, desk)| desk)).collect();
+        assert_eq!(desks, [0, 0, 0, 1, 1, 1]);
+        inbox.busy[0] -= 1;
+        assert!(inbox.hand_out().is_some_and(|(_, desk)| desk == 0) && inbox.hand_out().is_none());
+    }
 
     #[test]
     fn what_is_on_its_way_is_not_sent_again() {

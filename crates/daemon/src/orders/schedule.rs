@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
 /// Jobs that run at once: of one account, and in all.
-const RUNNING_OF_ACCOUNT_MAX: usize = 4;
-const RUNNING_MAX: usize = 16;
+const RUNNING_OF_ACCOUNT_MAX: usize = 16;
+const RUNNING_MAX: usize = 32;
 /// How long an end is kept for whoever asks.
 const KEPT_SECONDS: u64 = 30 * 86_400;
 const GONE: &str = "its client has had no rights at this endpoint for 30 days; what was verified is kept";
