@@ -52,6 +52,17 @@ const DIGEST_PATIENCE: Duration = Duration::from_secs(90);
 /// What a server digests in a second, at least.
 const DIGESTED_BYTES_A_SECOND: u64 = 20 << 20;
 
+/// One of the places to ask for a checksum.
+pub struct DigestPlace<'a>(&'a Site);
+
+impl Drop for DigestPlace<'_> {
+    fn drop(&mut self) {
+        let (free, freed) = &self.0.digests;
+        *free.lock().unwrap() += 1;
+        freed.notify_one();
+    }
+}
+
 /// One request, before it is addressed.
 pub struct Asked<'a> {
     pub method: &'static str,
@@ -125,12 +136,28 @@ impl Site {
         }
         *left -= 1;
         drop(left);
+        self.ask_digest_at(&DigestPlace(self), method, path, headers, size_bytes)
+    }
+
+    /// A place to ask for a checksum, if one is free.
+    pub fn digest_place(&self) -> Option<DigestPlace<'_>> {
+        let mut left = self.digests.0.lock().unwrap();
+        *left = left.checked_sub(1)?;
+        Some(DigestPlace(self))
+    }
+
+    /// The same for whoever has a place.
+    pub fn ask_digest_at(
+        &self,
+        _: &DigestPlace<'_>,
+        method: &'static str,
+        path: &[u8],
+        headers: &[(&str, String)],
+        size_bytes: u64,
+    ) -> Result<Response> {
         let patience = DIGEST_PATIENCE + Duration::from_secs(size_bytes / DIGESTED_BYTES_A_SECOND);
         let headers = [headers, &[("Want-Digest", "adler32".to_owned())]].concat();
-        let answered = self.ask_for(&Asked { method, headers: &headers, body: b"", wanted: &[200], patience }, path);
-        *free.lock().unwrap() += 1;
-        freed.notify_one();
-        answered
+        self.ask_for(&Asked { method, headers: &headers, body: b"", wanted: &[200], patience }, path)
     }
 
     /// Asks once: the request is one that does its work whether it is answered or not.

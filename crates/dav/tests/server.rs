@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Decision, End, Found, How, OpenError, PublishRule, Sink, Slots, Source, SourceObject, Visit};
+use store::{Decision, End, Found, How, OpenError, PublishRule, Sink, Slots, Source, SourceObject, ToPublish, Visit};
 
 const CONTENT: &[u8] = b"Wikipedia";
 /// The Adler-32 of that.
@@ -402,6 +402,46 @@ fn what_the_server_digests_otherwise_gets_no_name() {
     );
     drop(staged);
     assert!(names(&dir).is_empty(), "{:?}", names(&dir));
+}
+
+/// A server is asked for one checksum at a time; small files do not wait for their turn, and are compared nevertheless.
+#[test]
+fn small_files_are_read_back_while_the_server_is_asked_for_a_checksum() {
+    let asked_for = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked_for.clone();
+    let (dir, sink) = bed(GOOD, move |asked| {
+        let is_staged = asked.target.contains(".thalweg");
+        seen.lock().unwrap().extend(is_staged.then(|| asked.method.clone()));
+        match &*asked.method {
+            "HEAD" if is_staged => std::thread::sleep(std::time::Duration::from_millis(300)),
+            // Of the same length, and not what was sent.
+            "GET" if is_staged && asked.header("range").is_none() => return Some(Said::new(200, b"bad")),
+            _ => {}
+        }
+        None
+    });
+    put(&*sink, &entry("first", 3), b"one", PublishRule::NoReplace).unwrap();
+    asked_for.lock().unwrap().clear();
+    let entries: Vec<_> = ["a", "b", "c", "d"].map(|name| entry(name, 3)).into();
+    let mut lane = sink.lane(false).unwrap();
+    let group: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            lane.create(entry, PublishRule::NoReplace).unwrap();
+            lane.write(b"one").unwrap();
+            ToPublish { entry, staged: lane.seal(entry, false).unwrap() }
+        })
+        .collect();
+    let mut results = Vec::new();
+    sink.publish_group(&group, &mut |_, result| {
+        results.push(result.map_err(|e| e.kind));
+        true
+    });
+    let refused = results.iter().filter(|result| **result == Err(FailureKind::WriteError)).count();
+    assert_eq!((refused, results.iter().flatten().count()), (3, 1), "{results:?}");
+    let count = |method: &str| asked_for.lock().unwrap().iter().filter(|one| *one == method).count();
+    assert_eq!((count("HEAD"), count("GET")), (1, 3));
+    assert_eq!(names(&dir).len(), 2, "{:?}", names(&dir));
 }
 
 #[test]
