@@ -44,8 +44,8 @@ fn csv(report: &Report) -> String {
 fn readme(report: &Report) -> String {
     let (pace, goals) = (&report.pace, &report.goals);
     let mut text = format!(
-        "# Lag of growing files\n\n{} files grow to {} bytes each, in writes of {} bytes, {} bytes a second together, for {:.0} \
-         s, beside {} files that rest. Round trip {:.1} ms. {} UTC.\n\n{}\n- {}\n- {}\n\nMade by `{}`. The lag of a write is the \
+        "# Lag of growing files\n\nFiles that grow: {}, to {} bytes each, in writes of {} bytes, {} bytes a second together, for {:.0} \
+         s. Files that rest beside them: {}. Round trip {:.1} ms. {} UTC.\n\n{}\n- {}\n- {}\n\nMade by `{}`. The lag of a write is the \
          time from when it was made until all of it was visible at the other end; goals: median up to {:.1} ms, p99 up to {:.1} \
          ms. `sent` is what left the sending host's interface, headers included, over what was written.\n\n",
         pace.files,
