@@ -5,6 +5,7 @@ mod memory;
 mod reviews;
 mod connectors;
 mod opening;
+mod requests;
 mod follow;
 
 use endpoint::{client, content, describe, endpoint, make_tree};

@@ -3,7 +3,7 @@
 //! `running` is a job in it, `control` the loop of its control stream. `connector` reaches the peer; `client` opens sessions and
 //! runs jobs over its `lanes` on one path or several (`path_lanes`, `ways`); `server` answers them through a `host` that says what
 //! may be read and written, and has jobs opened (`opening`); what waits in its buffer is brought to its place without its sender
-//! (`draining`). `question` asks about files beside copying them, `answering` answers; `requests` and `replies` do it for jobs that are
+//! (`draining`). `question` asks about files beside copying them, `answering` answers; `requests`, `arrivals` and `replies` do it for jobs that are
 //! handed in. `room` says who gets a place at an endpoint, `roster` which jobs it has.
 //!
 //! Invariants:
@@ -41,6 +41,7 @@ mod answering;
 mod answers;
 mod question;
 mod replies;
+mod arrivals;
 mod requests;
 mod seats;
 mod room;

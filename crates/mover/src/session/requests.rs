@@ -1,6 +1,8 @@
 //! Requests about jobs that an endpoint carries out in its clients' names: they go to the host on threads of their own.
 //!
-//! Invariant: a request has a place among the questions of its client (`room`), and a session has at most `ASKS_MAX` of each.
+//! Invariants:
+//! - Whoever asks for all of its jobs hears of those that it handed in before, over whatever session.
+//! - A request has a place among the questions of its client (`room`), and a session has at most `ASKS_MAX` of each.
 //!
 //! Not here: the jobs (`daemon`), which outlive every session.
 
@@ -10,10 +12,14 @@ use super::replies::number_of;
 use super::server::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use wire::handshake::feature;
 use wire::limits::ASKS_MAX;
 use wire::message::{self, OrderTaken};
 use wire::{CloseCode, Message, Refusal};
+
+/// For orders that came before a question to be written down; then the client is told to ask again.
+const TAKING_MAX: Duration = Duration::from_secs(10);
 
 impl Server {
     /// Has the host answer a request.
@@ -34,9 +40,17 @@ impl Server {
         if session.requests.fetch_add(1, Relaxed) >= ASKS_MAX {
             return refuse(Refusal::new(CloseCode::Limit, "too many requests at once"));
         }
+        let asks_for_all = matches!(&message, Message::OrderAsk(ask) if ask.job_id.is_empty());
+        let earlier = asks_for_all.then(|| self.arrivals.now());
+        let arrival = matches!(message, Message::Order(_)).then(|| self.arrivals.note(session.peer));
         let (server, of_thread, grant) = (self.clone(), session.clone(), grant.clone());
         let run = move || {
-            let answers = server.host.request(&grant, message);
+            let is_late = earlier.is_some_and(|before| !server.arrivals.wait(of_thread.peer, before, TAKING_MAX));
+            let answers = match is_late {
+                true => Err(Refusal::new(CloseCode::Busy, "jobs that were handed in are still being written down")),
+                false => server.host.request(&grant, message),
+            };
+            drop(arrival);
             let (answers, end) = match answers {
                 Ok((answers, attempt)) => (answers, OrderTaken { number, attempt, ..OrderTaken::default() }),
                 Err(refusal) => (Vec::new(), refused(number, &refusal)),

@@ -2,6 +2,7 @@
 //!
 //! Before a peer is authenticated it may hold one thread, one frame of at most 4 KiB and ten seconds.
 
+use super::arrivals::Arrivals;
 use super::attempts::Attempts;
 use super::control::{ControlOutcome, control_options, run_control};
 use super::drains::Drains;
@@ -42,6 +43,7 @@ pub struct Server {
     pub(super) attempts: Attempts,
     no_progress_timeout: Mutex<Duration>,
     pub(super) drains: Drains,
+    pub(super) arrivals: Arc<Arrivals>,
 }
 
 impl Server {
@@ -55,6 +57,7 @@ impl Server {
             attempts: Attempts::default(),
             no_progress_timeout: Mutex::new(NO_PROGRESS_TIMEOUT),
             drains: Drains::default(),
+            arrivals: Arc::default(),
         })
     }
 

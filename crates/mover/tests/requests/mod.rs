@@ -1,0 +1,72 @@
+//! Requests about jobs that are handed in.
+
+use crate::endpoint::{OpenHost, client, serve};
+use model::{JobId, Pin, TransferOptions};
+use mover::session::{Grant, Host, HostFacts, Opened, Server};
+use mover::{Ending, Memory, Progress};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+use wire::handshake::Direction;
+use wire::message::{Open, Order, OrderAsk};
+use wire::{Message, Refusal};
+
+/// Takes a while to write an order down, and answers a question by how many it has.
+struct SlowHost {
+    rest: OpenHost,
+    came: AtomicU32,
+    taken: AtomicU32,
+}
+
+impl Host for SlowHost {
+    fn facts(&self) -> HostFacts {
+        self.rest.facts()
+    }
+
+    fn authorise(&self, pin: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
+        self.rest.authorise(pin, credential)
+    }
+
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
+        self.rest.open(grant, job, direction, open, options)
+    }
+
+    fn request(&self, _: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
+        if let Message::Order(_) = message {
+            self.came.fetch_add(1, SeqCst);
+            std::thread::sleep(Duration::from_millis(500));
+            self.taken.fetch_add(1, SeqCst);
+        }
+        Ok((Vec::new(), self.taken.load(SeqCst)))
+    }
+
+    fn ended(&self, _: &Grant, _: JobId, _: Direction, _: &Progress, _: &Ending) {}
+}
+
+/// A hub that was killed while it handed orders in, and the one after it: orders that it does not hear of it gives once more.
+#[test]
+fn who_asks_for_all_hears_of_what_was_handed_in_before_over_another_session() {
+    let rest = OpenHost { root: "/nonexistent".into() };
+    let host = Arc::new(SlowHost { rest, came: AtomicU32::new(0), taken: AtomicU32::new(0) });
+    let endpoint = serve(Server::new(host.clone(), Memory::default()));
+    let (before, after) = (client(&endpoint, Some(0)), client(&endpoint, Some(0)));
+    after.welcome().unwrap_or_else(|e| panic!("{e:?}"));
+    let handing_in = std::thread::spawn(move || {
+        let order = |number| Order { number, job_id: vec![7; 16], ..Order::default() }.into();
+        before.request(order, &|| false).map(drop).map_err(|e| format!("{e:?}"))
+    });
+    while host.came.load(SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let ask = |number| OrderAsk { number, ..OrderAsk::default() }.into();
+    let (_, told) = after.request(ask, &|| false).map_err(|e| format!("{e:?}")).unwrap();
+    assert_eq!(told.attempt, 1);
+    handing_in.join().unwrap().unwrap();
+}
