@@ -117,10 +117,12 @@ fn a_holder_with_other_content_is_found_and_named_and_alone_brings_nothing() {
     make(&bed);
     publish(&bed, &[]);
     copy(&bed, "a/set", "b/set");
-    for path in ["b/set/large", "b/set/d/e/middle", "b/set/many/f1"] {
-        let mut bytes = fs::read(bed.path(path)).unwrap();
+    // All of it: which holder is asked for what is not foreseen.
+    let many = (0..40).map(|at| format!("b/set/many/f{at}"));
+    for path in many.chain(["b/set/large".to_owned(), "b/set/d/e/middle".to_owned()]) {
+        let mut bytes = fs::read(bed.path(&path)).unwrap();
         bytes.chunks_mut(1000).for_each(|part| part[0] ^= 1);
-        overwrite(&bed.path(path), &bytes);
+        overwrite(&bed.path(&path), &bytes);
     }
     let done = bed.run(&["fetch", NAME, "here", "--json", "--from", "b:set", "--from", "a:set"]).succeeded().done();
     assert_fetched(&bed, "here");

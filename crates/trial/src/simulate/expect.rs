@@ -58,8 +58,8 @@ pub fn check(fault: &Fault, fired: Fired, word: &Word, job: Job) -> Result<(), S
         Fired::InTime if job.is_delta && matches!(fault, Fault::SenderDisk(_)) && *word == Word::Keep => true,
         // Its other names fail with a file.
         Fired::InTime if *word == Word::FailFile(job.names_of_one) && fails_a_file(fault) => true,
-        // A backup directory is made and synced first: where that fails, what it was made for stays as it was, and is named.
-        Fired::InTime if job.keeps_backups && is_sync(fault) && *word == Word::FailFile(1) => true,
+        // A backup directory is made and synced first: where that fails, all that needs it stays as it was, and is named.
+        Fired::InTime if job.keeps_backups && is_sync(fault) && matches!(word, Word::FailFile(_)) => true,
         Fired::InTime => is_allowed(fault, word),
         // Who dies with the last word on its way leaves the other side without it.
         Fired::Late if is_kill(fault) => matches!(word, Word::Keep | Word::Lost),
@@ -173,6 +173,7 @@ mod tests {
         let keeps_backups = Job { keeps_backups: true, ..plain };
         assert!(check(&synced, Fired::InTime, &Word::FailFile(1), plain).is_err());
         assert!(check(&synced, Fired::InTime, &Word::FailFile(1), keeps_backups).is_ok());
+        assert!(check(&synced, Fired::InTime, &Word::FailFile(2), keeps_backups).is_ok());
         assert!(check(&written, Fired::InTime, &Word::FailFile(1), keeps_backups).is_err());
         assert!(check(&Fault::None, Fired::No, &Word::Refused(String::new()), plain).is_err());
     }
