@@ -61,7 +61,7 @@ struct New {
     /// The highest class that its jobs may have: high, normal or low
     #[arg(long, value_name = "CLASS", default_value = "high", hide_default_value = true, env = "THALWEG_CLASS_MAX")]
     class_max: Class,
-    /// Write it as a link, which says where it leads, to share a directory with somebody: give `--expires` too
+    /// Write the ticket as a link that shows the address and the path, to share a directory by mail or chat
     #[arg(long, env = "THALWEG_LINK")]
     link: bool,
     /// Let its clients see what all jobs of the endpoint move, and change its contracts: for the hub that manages them

@@ -95,7 +95,8 @@ fn hosts_share_a_tree_and_its_sums_are_the_commands() {
     let at_work = ["a1", "a2", "a3"].iter().filter(|name| host(&done, name)["slices"].as_u64() > Some(0));
     assert!(at_work.count() > 1, "{done}");
     assert_eq!(sum("lost"), 0, "{done}");
-    assert!(fs::read_dir(site.bed.path("to")).unwrap().count() == 1, "nothing else is left");
+    // A host whose slice was done last empties its staging when its session ends.
+    until("nothing else to be left", || fs::read_dir(site.bed.path("to")).unwrap().count() == 1);
     // Again: nothing is left to do.
     let done = site.bed.run(&words).succeeded().done();
     assert_eq!((&done["files"]["ok"], &done["files"]["skipped"]), (&0.into(), &1505.into()), "{done}");
