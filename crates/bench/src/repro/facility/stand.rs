@@ -287,8 +287,13 @@ fn gateway() -> Result<(PathBuf, String)> {
     let known = [(VERSITY, "--version"), ("moto_server", "--version")];
     let found = known.iter().find_map(|(name, flag)| {
         let version = version_of(Path::new(name), flag, name).ok()?;
-        let is_named = version.to_ascii_lowercase().contains(name);
-        Some((PathBuf::from(name), if is_named { version } else { format!("{name} {version}") }))
+        let shown = match version.to_ascii_lowercase() {
+            // moto_server tells no version.
+            text if text.starts_with("usage") => (*name).to_owned(),
+            text if text.contains(name) => version,
+            _ => format!("{name} {version}"),
+        };
+        Some((PathBuf::from(name), shown))
     });
     let cause = "neither versitygw nor moto_server is installed";
     found.ok_or_else(|| Error::new(Kind::Missing, "find", "a server of S3", cause))
