@@ -110,6 +110,7 @@ pub fn copy(
     receiver.charge_to(spec.memory.clone());
     receiver.look_by(ways.footing(&sender, receiver.facts.shares_on));
     sender.pace.set(By::User, rate_now(guide.pace(&options).as_deref()));
+    sender.is_taken(receiver.takes_whole());
     receiver.start();
     sender.start();
     let is_in_order = spec.is_sequential || source_order != Order::Any || receiver.facts.order != Order::Any;

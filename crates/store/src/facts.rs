@@ -71,6 +71,9 @@ pub struct Abilities {
     /// What has arrived of a growing file can be read under a name, the last argument of `Sink::begin_growing`, and a list of what
     /// is complete is kept: `Sink::open_lines`.
     pub views: bool,
+    /// What was staged of a file can be read back while it grows, and written over: `Sink::begin_growing`. Without it files are
+    /// sent once they are complete.
+    pub growth: bool,
     /// What is replaced or removed can be put aside, in a directory of its own.
     pub backup: bool,
 }
@@ -86,6 +89,7 @@ impl Abilities {
         reread: false,
         holes: false,
         views: false,
+        growth: false,
         backup: false,
     };
     pub const ALL: Abilities = Abilities {
@@ -98,6 +102,7 @@ impl Abilities {
         reread: true,
         holes: true,
         views: true,
+        growth: true,
         backup: true,
     };
 }

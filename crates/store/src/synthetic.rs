@@ -211,7 +211,7 @@ impl Sink for NullSink {
             part_rule: None,
             shares_on: None,
             confirms: false,
-            can: Abilities { reread: false, holes: false, views: false, ..Abilities::ALL },
+            can: Abilities { reread: false, holes: false, views: false, growth: false, ..Abilities::ALL },
         })
     }
 

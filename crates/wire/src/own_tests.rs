@@ -244,7 +244,7 @@ fn longest() -> Vec<Message> {
         Ping { number: FAR }.into(),
         Pong { number: FAR }.into(),
         open(1),
-        Accept { job: JOB, is_single: true, file_system: text(), buffer_bytes: FAR }.into(),
+        Accept { job: JOB, is_single: true, file_system: text(), buffer_bytes: FAR, takes_whole: true }.into(),
         Reject { job: JOB, code: JOB, text: text() }.into(),
         entries(),
         SourceFailures { job: JOB, failures: failures() }.into(),

@@ -177,6 +177,9 @@ pub struct Accept {
     /// Size of the buffer that the job may use (server receives); 0 for none.
     #[prost(uint64, tag = "4")]
     pub buffer_bytes: u64,
+    /// Nothing can grow at the destination: files are to be described once they are complete (server receives).
+    #[prost(bool, tag = "5")]
+    pub takes_whole: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -165,7 +165,6 @@ fn one(context: &Context, stand: &mut Stand<'_>, alone: &Alone, name: &str, is_r
     let moments = thread::scope(|scope| {
         scope.spawn(|| {
             note(appender::run(&dir, &sizes, (alone.instrument, seed), &shared.written, &shared.is_over));
-            shared.is_written.store(true, Relaxed);
         });
         scope.spawn(|| note(course::listen(&socket, &heard, &shared)));
         let following = scope.spawn(|| {
@@ -216,6 +215,7 @@ fn verify(context: &Context, stand: &Stand<'_>, name: &str, alone: &Alone) -> Re
         );
         let _ = stand.request("DELETE", &key, None);
     }
+    let _ = stand.request("DELETE", &format!("/{name}/{}", appender::STOP), None);
     let path = context.dir.join("sums.txt");
     let before = fs::read_to_string(&path).unwrap_or_default();
     fs::write(&path, before + &sums).map_err(Error::io("write", &path))?;

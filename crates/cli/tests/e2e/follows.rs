@@ -22,7 +22,7 @@ impl<'a> Following<'a> {
         Following::of(bed, bed.command("client", &words(to)))
     }
 
-    fn of(bed: &'a Bed, mut command: Command) -> Following<'a> {
+    pub fn of(bed: &'a Bed, mut command: Command) -> Following<'a> {
         fs::create_dir_all(bed.path("src")).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (said, lines) = (Arc::<Mutex<Vec<Value>>>::default(), BufReader::new(child.stdout.take().unwrap()));
@@ -39,11 +39,11 @@ impl<'a> Following<'a> {
         self.said.lock().unwrap().clone()
     }
 
-    fn has(&self, event: &str, path: &str) -> bool {
+    pub fn has(&self, event: &str, path: &str) -> bool {
         self.events().iter().any(|said| said["event"] == event && said["path"] == path)
     }
 
-    fn wait_for(&self, event: &str, path: &str) {
+    pub fn wait_for(&self, event: &str, path: &str) {
         until(&format!("{event} of {path}"), || self.has(event, path));
     }
 
@@ -54,17 +54,17 @@ impl<'a> Following<'a> {
         until("everything has arrived", || self.events()[before..].iter().any(is_so));
     }
 
-    fn append(&self, name: &str, bytes: &[u8]) {
+    pub fn append(&self, name: &str, bytes: &[u8]) {
         let path = self.bed.path("src").join(name);
         OpenOptions::new().append(true).create(true).open(path).unwrap().write_all(bytes).unwrap();
     }
 
-    fn rename(&self, from: &str, to: &str) {
+    pub fn rename(&self, from: &str, to: &str) {
         fs::rename(self.bed.path("src").join(from), self.bed.path("src").join(to)).unwrap();
     }
 
     /// Ends it by its marker.
-    fn end(self) -> (Ran, Vec<Value>) {
+    pub fn end(self) -> (Ran, Vec<Value>) {
         self.bed.write("src/STOP", b"");
         let (said, ran) = (self.said.clone(), self.bed.wait(self.child));
         until("the last event", || said.lock().unwrap().last().is_some_and(|event| event["event"] == "done"));
@@ -73,7 +73,7 @@ impl<'a> Following<'a> {
     }
 }
 
-fn words(to: &str) -> [&str; 8] {
+pub fn words(to: &str) -> [&str; 8] {
     ["follow", "--json", "--until", "rename", "--end", "marker:STOP", "src/", to]
 }
 

@@ -1,6 +1,7 @@
 //! Object stores, with the program as its users have it, against a store in this process.
 
-use crate::bed::{Bed, Ran, Server};
+use crate::bed::{Bed, Ran, Server, noise, until};
+use crate::follows::{Following, words};
 use fakes::{BUCKET, Fake, Fault, SECRET};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -424,4 +425,44 @@ fn a_doctor_looks_at_a_bucket_and_says_what_to_do() {
     assert_eq!(store.run_with("nobody", &["doctor", &at]).code, Some(41));
     assert_eq!(store.run(&["doctor", "s3+fake://other/"]).code, Some(3));
     assert_eq!(store.run(&["doctor", "--apply", &at]).code, Some(2));
+}
+
+/// An instrument writes; `there` tells what the bucket has of a name.
+fn followed(following: Following<'_>, there: &dyn Fn(&str) -> Option<Vec<u8>>) {
+    let (first, more) = (noise(9 << 20, 1), noise(300_000, 2));
+    following.append("run.tmp", &first);
+    following.append("before", b"complete");
+    following.wait_for("sealed", "before");
+    assert_eq!((there("run.tmp"), there("run"), there("before")), (None, None, Some(b"complete".to_vec())));
+    following.append("run.tmp", &more);
+    following.rename("run.tmp", "run");
+    following.wait_for("sealed", "run");
+    assert!(there("run") == Some([&first[..], &more].concat()) && there("run.tmp").is_none());
+    // It goes on after it was sent.
+    following.append("run", b"late");
+    following.wait_for("reopened", "run");
+    until("it is sent again", || there("run").is_some_and(|content| content.ends_with(b"late")));
+    following.append("never.tmp", b"not complete");
+    let (ran, events) = following.end();
+    assert_eq!(ran.code, Some(24), "{}", ran.stderr);
+    let done = events.last().unwrap();
+    assert_eq!((&done["files"]["ok"], &done["files"]["failed"]), (&4.into(), &1.into()), "{done}");
+    assert!(done.to_string().contains("sent once they are complete"), "{done}");
+    assert!(there("STOP").is_some() && there("never.tmp").is_none());
+}
+
+#[test]
+fn files_are_followed_to_a_bucket_and_sent_once_they_are_complete() {
+    let Some(store) = store() else { return };
+    let to = format!("s3+fake://{BUCKET}/p/");
+    let following = Following::of(&store.bed, store.command("fake", &words(&to)));
+    followed(following, &|name| store.fake.content(&format!("p/{name}")));
+}
+
+#[test]
+fn files_are_followed_to_a_bucket_behind_an_endpoint() {
+    let Some(store) = store() else { return };
+    let _server = endpoint(&store);
+    let following = Following::start(&store.bed, "lab:archive/p/");
+    followed(following, &|name| store.fake.content(&format!("pre/fix/p/{name}")));
 }

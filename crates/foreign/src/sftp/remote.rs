@@ -134,7 +134,15 @@ impl Remote for Server {
             part_rule: None,
             shares_on: None,
             confirms: false,
-            can: Abilities { compare: true, prune: true, amend: true, touch: true, reread: true, ..Abilities::NONE },
+            can: Abilities {
+                compare: true,
+                prune: true,
+                amend: true,
+                touch: true,
+                reread: true,
+                growth: true,
+                ..Abilities::NONE
+            },
         })
     }
 

@@ -53,7 +53,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
     job.open_sealed_list();
     let mut noted = Instant::now();
     while !job.end.is_set() {
-        if job.has_growing.load(Relaxed) && noted.elapsed() >= CHECKPOINT_INTERVAL {
+        if job.is_followed.load(Relaxed) && noted.elapsed() >= CHECKPOINT_INTERVAL {
             if job.durability != Durability::Group {
                 decide.note_frontiers();
             }

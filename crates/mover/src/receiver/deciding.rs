@@ -51,7 +51,7 @@ impl Decide<'_> {
 
     /// What is followed may have been published by this job before, in a directory that it made and that is not looked at.
     pub(super) fn rule_of(&self, entry: &Entry, rule: PublishRule) -> PublishRule {
-        let is_again = entry.id.0 >= REPLACEMENT_FIRST && self.job.has_growing.load(Relaxed);
+        let is_again = entry.id.0 >= REPLACEMENT_FIRST && self.job.is_followed.load(Relaxed);
         if is_again { PublishRule::Replace } else { rule }
     }
 

@@ -53,6 +53,11 @@ mod retry;
 mod seated;
 mod resume;
 mod start;
+/// What only a sender says that follows its source.
+fn is_of_followed(described: &Described) -> bool {
+    matches!(described, Described::Entry { end, replaces, .. } if *end == ObjectEnd::Growing || replaces.is_some())
+}
+
 #[cfg(test)]
 mod zeros;
 
@@ -127,7 +132,7 @@ pub struct ReceiveJob {
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
-    has_growing: AtomicBool,
+    is_followed: AtomicBool,
     /// Some of them are left to the next attempt.
     has_unfinished: AtomicBool,
     /// What files take where they lie, for a copy within one process.
@@ -229,7 +234,7 @@ impl ReceiveJob {
             granted_at: AtomicU64::new(0),
             is_finish_heard: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
-            has_growing: AtomicBool::new(false),
+            is_followed: AtomicBool::new(false),
             has_unfinished: AtomicBool::new(false),
             footing: OnceLock::new(),
             finished: OnceLock::new(),
@@ -282,6 +287,11 @@ impl ReceiveJob {
         Arc::downgrade(&self.presence)
     }
 
+    /// Nothing can grow here: files are to be described once they are complete.
+    pub fn takes_whole(&self) -> bool {
+        !self.facts.can.growth
+    }
+
     /// What the result says of durability.
     pub fn durable(&self) -> &'static str {
         match (self.durability, self.options.fsync) {
@@ -304,7 +314,7 @@ impl ReceiveJob {
                 self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().check(&described))?;
                 let ends = |d: &Described| if let Described::Entry { end, .. } = d { *end } else { ObjectEnd::Known };
                 self.has_open_ended.fetch_or(described.iter().any(|d| ends(d) != ObjectEnd::Known), Relaxed);
-                self.has_growing.fetch_or(described.iter().any(|d| ends(d) == ObjectEnd::Growing), Relaxed);
+                self.is_followed.fetch_or(described.iter().any(is_of_followed), Relaxed);
                 self.take_described(described);
             }
             Message::SourceFailures(failures) => {
@@ -316,7 +326,7 @@ impl ReceiveJob {
                     return Ok(());
                 }
                 for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {
-                    match self.has_growing.load(Relaxed) {
+                    match self.is_followed.load(Relaxed) {
                         true => self.take_failure(record),
                         false => self.source_failed(record),
                     }
@@ -381,7 +391,7 @@ impl ReceiveJob {
     /// decided is open; what was described and not decided yet is looked at by the decider, which takes things in order.
     fn take_finish(&self) -> Result<(), Refusal> {
         // What was given up of what grows waits with the descriptions, and is looked at before this.
-        let is_open = !self.has_growing.load(Relaxed) && !self.table.lock().unwrap().is_empty();
+        let is_open = !self.is_followed.load(Relaxed) && !self.table.lock().unwrap().is_empty();
         if !self.progress.is_listing_complete.load(Relaxed) || is_open {
             return Err(Refusal::new(CloseCode::WrongState, NOT_SETTLED));
         }

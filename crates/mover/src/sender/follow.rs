@@ -9,6 +9,7 @@
 //! Not here: what a file's end is (`store`), and whether the receiver has what the source has (`digests`, and `seal` there).
 
 use super::scan::Scan;
+use super::whole::Waiting;
 use super::work::Batch;
 use super::{Book, SendJob};
 use crate::job::Followed;
@@ -40,6 +41,7 @@ pub fn run(job: &Arc<SendJob>) {
         Ok(None) => return job.cancel(CloseCode::Forbidden, "this kind of source cannot be followed"),
         Err(e) => return job.cancel(CloseCode::Internal, &e.to_string()),
     };
+    let Some(takes_whole) = job.takes_whole() else { return };
     store::return_large_blocks();
     let mut following = Following {
         job,
@@ -47,6 +49,7 @@ pub fn run(job: &Arc<SendJob>) {
         lane: job.source_lane(),
         ids: HashMap::from([(0, ObjectId::ROOT)]),
         files: BTreeMap::new(),
+        waiting: takes_whole.then(Waiting::default),
         resting: HashMap::new(),
         directories: HashMap::new(),
         names: HashSet::new(),
@@ -138,6 +141,8 @@ struct Following<'a> {
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
     files: BTreeMap<u64, File>,
+    /// Where nothing can grow at the destination: files that are not complete.
+    waiting: Option<Waiting>,
     /// Of files that rest, until they are settled: there may be very many, and the watch knows what they are.
     resting: HashMap<u64, ObjectId>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
@@ -187,6 +192,11 @@ impl Following<'_> {
     }
 
     fn take(&mut self, event: Event) {
+        let heard = match &mut self.waiting {
+            Some(waiting) => waiting.hear(self.job, event),
+            None => Some(event),
+        };
+        let Some(event) = heard else { return };
         match event {
             Event::Found(object) => self.found(object),
             Event::Marker { object, covers } => self.markers.push((object, covers)),
@@ -449,6 +459,9 @@ impl Following<'_> {
         let markers = std::mem::take(&mut self.markers);
         for (object, covers) in markers {
             let is_open = |number: &ObjectId| {
+                if self.waiting.as_ref().is_some_and(|waiting| waiting.contains(number.0)) {
+                    return true;
+                }
                 let is_missed = self.files.get(&number.0).is_some_and(|file| file.is_missed);
                 !is_missed && self.id_of(number.0).is_some_and(|id| !self.is_settled(id.0))
             };
@@ -498,7 +511,8 @@ impl Following<'_> {
         self.resting.retain(|_, id| !is_settled(*id));
         self.resting.shrink_to_fit();
         let lag = book.lags.take(self.lag_told);
-        let (mut bytes, mut files) = (0, 0);
+        let (mut files, mut bytes) = self.waiting.as_ref().map_or((0, 0), Waiting::amount);
+        let waiting = files;
         for file in self.files.values().filter(|file| !file.is_missed) {
             let id = file.object.entry.id.0;
             if let Some((claimed, lacking)) = book.split.frontier(id) {
@@ -506,7 +520,7 @@ impl Following<'_> {
                 files += 1;
             }
         }
-        let is_settled = book.split.open() <= files;
+        let is_settled = book.split.open() <= files - waiting;
         drop(book);
         if self.has_surplus && is_settled {
             store::give_back_memory();
@@ -551,10 +565,13 @@ impl Following<'_> {
     fn give_up_unfinished(&mut self) {
         self.scan.flush();
         let is_open = |file: &File| !file.is_missed && file.ended.is_none();
+        let why = "it was not complete when following ended";
         for file in self.files.values().filter(|file| is_open(file)) {
-            let why = "it was not complete when following ended".to_owned();
-            self.job.source_failed(&file.object, FailureKind::Changed, why);
+            self.job.source_failed(&file.object, FailureKind::Changed, why.to_owned());
         }
+        let waiting = self.waiting.as_mut().map_or(Vec::new(), |waiting| waiting.give_up(self.job, why));
+        waiting.into_iter().for_each(|failure| _ = self.scan.take(Found::Failed(failure)));
+        self.scan.flush_failures();
     }
 }
 

@@ -26,6 +26,7 @@ mod digests;
 mod start;
 mod kept;
 mod working;
+mod whole;
 
 pub use crate::stream::LaneEnd;
 pub use send::run_lane;
@@ -89,6 +90,8 @@ pub struct SendJob {
     pub(crate) compression: Choice,
     /// Where content waits that is read ahead.
     ahead: OnceLock<Ahead>,
+    /// The receiver takes files that are followed only once they are complete.
+    takes_whole: OnceLock<bool>,
     /// The receiver's user set how far the job may go.
     is_bound_there: AtomicBool,
     memory: OnceLock<Memory>,
@@ -147,6 +150,7 @@ impl SendJob {
             pace: Pace::default(),
             compression: Choice::new(options.compression),
             ahead: OnceLock::new(),
+            takes_whole: OnceLock::new(),
             is_bound_there: AtomicBool::new(false),
             memory: OnceLock::new(),
             options,
@@ -292,6 +296,8 @@ impl SendJob {
             let named = book.sealed.remove(&id).map(|entry| SourceObject { entry, ..object.clone() });
             if let Some(object) = &named {
                 book.lags.arrived(id, u64::MAX, Instant::now());
+                sealed.push(Followed::Sealed { path: self.source.path(object), size_bytes });
+            } else if self.is_sent_whole(object) {
                 sealed.push(Followed::Sealed { path: self.source.path(object), size_bytes });
             }
             if wants_delivered && let Some(digest) = self.digest_of(&mut book, object, &digests) {

@@ -27,15 +27,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 impl SendJob {
-    /// Lets content wait in a spool for the network. Before `start`. What grows is sent as it grows, and what can be read once only
-    /// is not given to a spool that may turn out to have no room for it.
+    /// Lets content wait in a spool for the network. Before `start`. What can be read once only is not given to a spool that may
+    /// turn out to have no room for it.
     pub fn read_ahead_in(&self, spool: Arc<Spool>, how: Buffer) {
-        let is_unfit = self.options.follow.is_some() || self.options.is_dry_run || self.is_sequential();
+        let is_unfit = self.options.is_dry_run || self.is_sequential();
         if how == Buffer::Never || is_unfit {
             return;
         }
         let ahead = Ahead::new(spool, how, self.options.class.unwrap_or_default().weight());
-        self.progress.show_buffer(ahead.capacity_bytes(), ahead.waiting_bytes().clone());
         let _ = self.ahead.set(ahead);
     }
 
@@ -95,6 +94,11 @@ impl SendJob {
 /// The first lane that reads ahead; it starts the others.
 pub(super) fn run(job: &Arc<SendJob>) {
     let Some(ahead) = job.ahead.get() else { return };
+    // What grows is sent as it grows.
+    if job.options.follow.is_some() && job.takes_whole() != Some(true) {
+        return;
+    }
+    job.progress.show_buffer(ahead.capacity_bytes(), ahead.waiting_bytes().clone());
     // What stood still for another job is expected to do so again: with many short jobs each would wait for its first stall.
     while ahead.how() == Buffer::Auto && !ahead.spool().has_stalled(STALL_REMEMBERED) {
         if job.progress.is_in_for(&[Stage::Read], STORAGE_STALLED) {

@@ -534,11 +534,11 @@ impl Shared {
             // Nothing waits for the rest of it: what an accepted job brings tells the same.
             Message::Accept(accept) => {
                 let running = self.session.jobs.lock().unwrap().get(&accept.job).cloned();
-                if let Some(Job::Send(job)) = running.map(|running| running.job.clone())
-                    && job.options.wait == Wait::Buffered
-                    && accept.buffer_bytes == 0
-                {
-                    job.cancel(CloseCode::Forbidden, NO_BUFFER);
+                if let Some(Job::Send(job)) = running.map(|running| running.job.clone()) {
+                    if job.options.wait == Wait::Buffered && accept.buffer_bytes == 0 {
+                        job.cancel(CloseCode::Forbidden, NO_BUFFER);
+                    }
+                    job.is_taken(accept.takes_whole);
                 }
             }
             Message::Reject(reject) => {

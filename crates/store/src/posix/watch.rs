@@ -10,6 +10,7 @@
 
 mod ends;
 mod places;
+mod unhinted;
 
 use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
@@ -30,6 +31,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
+use unhinted::date_of;
 
 /// Two stores within one tick of a file system's clock leave the same times behind; this is more than two ticks.
 const TICKS: Duration = Duration::from_millis(25);
@@ -45,8 +47,6 @@ const END_INTERVAL_PER_FILE: Duration = Duration::from_micros(50);
 /// How often everything is listed, with hints and without.
 const LIST_INTERVAL: Duration = Duration::from_secs(60);
 const LIST_INTERVAL_BLIND: Duration = Duration::from_secs(10);
-/// How often files that grow are looked at without hints.
-const LOOK_INTERVAL_BLIND: Duration = Duration::from_secs(1);
 /// Where directories that were found get their keys from; those that the user named have theirs.
 const FIRST_KEY: u64 = 1;
 
@@ -98,6 +98,8 @@ struct Directory {
     inode: u64,
     /// What is looked at in it, where that is not everything.
     only: Option<Name>,
+    /// Its time when it was listed last.
+    dated: Option<Timestamp>,
     /// What ends the job may lie in it.
     is_top: bool,
 }
@@ -150,7 +152,7 @@ impl PosixWatch {
         };
         for (key, only) in tops {
             let is_top = only.is_none();
-            watch.directories.insert(key, Directory { number: 0, inode: 0, only, is_top });
+            watch.directories.insert(key, Directory { number: 0, inode: 0, only, dated: None, is_top });
             watch.open_watch(key);
             watch.to_list.insert(key);
         }
@@ -199,6 +201,9 @@ impl PosixWatch {
             let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
             return self.look(key, directory.as_fd(), (&name, status), hear);
         }
+        // Before it is read: what comes meanwhile is found the next time.
+        let dated = date_of(directory.as_fd());
+        self.directories.entry(key).and_modify(|directory| directory.dated = dated);
         // By a digest of each name. One that is taken for another is missed at the next listing.
         let hasher = RandomState::new();
         let is_known = self.places.names(key).next().is_some();
@@ -289,7 +294,7 @@ impl PosixWatch {
             self.tree.insert(number, key, name.clone(), false);
             let inode = status.st_ino;
             let is_top = self.directories.get(&key).is_some_and(|above| above.only.is_some());
-            self.directories.insert(number, Directory { number, inode, only: None, is_top });
+            self.directories.insert(number, Directory { number, inode, only: None, dated: None, is_top });
             self.open_watch(number);
             self.to_list.insert(number);
         }
@@ -535,10 +540,8 @@ impl PosixWatch {
             self.files.entry(number).and_modify(|file| file.may_be_free = true);
         }
         let interval = if self.hints.is_complete() { LIST_INTERVAL } else { LIST_INTERVAL_BLIND };
-        if !self.hints.is_complete() && self.looked.elapsed() >= LOOK_INTERVAL_BLIND {
-            let growing = self.growing.iter().filter_map(|number| self.files.get(number));
-            self.to_look.extend(growing.map(|file| (file.key, file.name.clone())));
-            self.looked = Instant::now();
+        if !self.hints.is_complete() {
+            self.look_unhinted();
         }
         if is_lost || self.listed.elapsed() >= interval || self.ending == Ending::Listing {
             self.to_list.extend(self.directories.keys());

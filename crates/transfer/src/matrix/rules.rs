@@ -137,11 +137,11 @@ const ENDS: &[Rule] = &[
     },
     Rule {
         verbs: Verbs::FOLLOW,
-        when: &[To(Ends::PIPE.or(Ends::BUCKET).or(Ends::DAV).or(Ends::WEB).or(Ends::GRID).or(Ends::NULL))],
+        when: &[To(Ends::PIPE)],
         flags: &[],
         is_idle: false,
-        why: "nothing can grow at {to}: what follow has written is compared with its source again, in a directory",
-        instead: "follow to a directory, and copy from there",
+        why: "files that are followed need names, and {to} has none",
+        instead: "follow to a directory or a store",
     },
     Rule {
         verbs: COPIES.or(Verbs::MV),

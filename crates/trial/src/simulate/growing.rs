@@ -71,6 +71,8 @@ struct Growing<'a> {
     dir: PathBuf,
     random: Random,
     options: TransferOptions,
+    /// Nothing is sent of a file before it is complete.
+    takes_whole: bool,
     streams: u32,
     reference: Arc<Reference>,
     history: Arc<Mutex<History>>,
@@ -92,7 +94,9 @@ impl<'a> Growing<'a> {
         let streams = 1 + random.below(3) as u32;
         let (history, seen) = Default::default();
         let dir = dir.to_owned();
-        Ok(Growing { world, dir, random, options, streams, reference, history, disk, root, boot: 0, seen })
+        // Not drawn: it would be another course for each seed.
+        let takes_whole = seed % 4 == 3 && options.view.is_none();
+        Ok(Growing { world, dir, random, options, takes_whole, streams, reference, history, disk, root, boot: 0, seen })
     }
 
     fn all(mut self, is_told: bool) -> Result<Seen> {
@@ -133,7 +137,9 @@ impl<'a> Growing<'a> {
         let network = if let Fault::Network(network, _) = fault { network.clone() } else { NetworkFaults::default() };
         let source = self.dir.join("source");
         let (options, streams, course) = (self.options.clone(), self.streams, course.clone());
-        let spec = Spec { source: &source, root: &self.root, options, streams, network, buffers: None, course };
+        let takes_whole = self.takes_whole;
+        let spec =
+            Spec { source: &source, root: &self.root, options, streams, network, buffers: None, takes_whole, course };
         let attempt = transfer::attempt(self.world, &sides, &self.reference, &spec);
         self.world.kill(&instrument);
         while !self.world.is_empty(&instrument) {

@@ -102,6 +102,7 @@ impl<'a> Run<'a> {
             streams: self.scenario.streams,
             network,
             buffers: self.has_buffers.then_some(self.dir),
+            takes_whole: false,
             course,
         };
         if matches!(fault, Fault::ReceiverDisk(DiskFaults { error: Some((_, Kind::Attribute | Kind::Sync, _)), .. }, _))

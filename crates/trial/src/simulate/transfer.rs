@@ -57,6 +57,8 @@ pub struct Spec<'a> {
     pub network: NetworkFaults,
     /// Where both hosts have a buffer that everything goes through, if they have.
     pub buffers: Option<&'a Path>,
+    /// Files that grow are sent once they are complete, as to a store in which nothing can grow.
+    pub takes_whole: bool,
     pub course: Arc<Course>,
 }
 
@@ -208,7 +210,7 @@ fn start_sender(
     let port = port(outgoing, reference, spec);
     let (path, options, shared, incoming) =
         (spec.source.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
-    let buffer = spec.buffers.map(|buffers| buffers.join("ahead"));
+    let (buffer, takes_whole) = (spec.buffers.map(|buffers| buffers.join("ahead")), spec.takes_whole);
     spawn_on(world, &sides.sender, "control of the sender", move || {
         let mut source = PosixSource::new();
         source.select(options.selection_at_source());
@@ -222,6 +224,7 @@ fn start_sender(
             Ok(spool) => spool.map_or((), |spool| job.read_ahead_in(spool, Buffer::Always)),
             Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),
         }
+        job.is_taken(takes_whole);
         job.start();
         *shared.send.lock().unwrap() = Some(job.clone());
         let mut handle = |message| job.handle(message);

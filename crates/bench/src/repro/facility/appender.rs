@@ -19,6 +19,8 @@ const BYTES_MAX: u64 = 512 << 20;
 const LARGEST_SHARE: u64 = 8;
 const WRITE_BYTES: u64 = 1 << 20;
 pub const GROWING: &str = "inprogress";
+/// The last name.
+pub const STOP: &str = "STOP";
 
 /// Sizes of all magnitudes, the smallest and the largest among them, that add up to the volume.
 pub fn sizes(volume: u64, seed: u64) -> Vec<u64> {
@@ -71,7 +73,8 @@ pub fn run(
         }
         fs::rename(&growing, &path).map_err(Error::io("rename", &path))?;
     }
-    Ok(())
+    let last = dir.join(STOP);
+    fs::write(&last, b"").map_err(Error::io("write", &last))
 }
 
 #[cfg(test)]
@@ -94,6 +97,9 @@ mod tests {
         run(dir.path(), &[10, 2 << 20], (1e12, 7), &written, &stop).unwrap();
         let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!((names, written.into_inner()), (vec!["0000.dat".into(), "0001.dat".into()], 10 + (2 << 20)));
+        assert_eq!(
+            (names, written.into_inner()),
+            (vec!["0000.dat".into(), "0001.dat".into(), STOP.into()], 10 + (2 << 20))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! How a run goes: the jobs that the hub is given, what it tells meanwhile, and what happens to the chain.
 //!
-//! Following is a job that is handed in again as long as the instrument writes, and once more: each takes what is complete. Every word of
-//! the hub is kept: `course.jsonl` has what it says of the job when it is asked, `events.jsonl` the events it sends.
+//! One job follows the instrument until that has written its last name; where something failed in it, it is handed in again. Every word of the
+//! hub is kept: `course.jsonl` has what it says of the job when it is asked, `events.jsonl` the events it sends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::appender::GROWING;
+use super::appender::{GROWING, STOP};
 use super::stand::{Role, Site, Stand};
 use crate::error::{Error, Kind, Result};
 
 const ASK_EVERY: Duration = Duration::from_millis(300);
-/// The last job is handed in again so often where something failed in it.
-const LAST_MAX: u32 = 3;
+/// So often the job is handed in where something fails in it.
+const ROUNDS_MAX: u32 = 4;
 
 /// What is known at a moment: seconds, and bytes.
 #[derive(Clone, Copy, Debug)]
@@ -35,16 +35,14 @@ pub struct Shared {
     pub began: Instant,
     pub limit: Duration,
     pub written: AtomicU64,
-    /// The instrument has written everything.
-    pub is_written: AtomicBool,
     /// The run is over, well or not.
     pub is_over: AtomicBool,
 }
 
 impl Shared {
     pub fn new(name: String, limit: Duration) -> Shared {
-        let (written, is_written, is_over) = Default::default();
-        Shared { name, began: Instant::now(), limit, written, is_written, is_over }
+        let (written, is_over) = Default::default();
+        Shared { name, began: Instant::now(), limit, written, is_over }
     }
 
     fn check_time(&self, waiting_for: &str) -> Result<()> {
@@ -58,7 +56,7 @@ impl Shared {
     }
 }
 
-/// The job, one time after the other.
+/// The job, and where it is handed in.
 pub struct Course<'a> {
     pub office: &'a Site,
     pub job_file: &'a Path,
@@ -69,15 +67,13 @@ pub struct Course<'a> {
 impl Course<'_> {
     /// Until everything is delivered.
     pub fn follow(&self) -> Result<Vec<Moment>> {
-        let (mut moments, mut delivered, mut lasts) = (Vec::new(), 0, 0);
+        let (mut moments, mut delivered) = (Vec::new(), 0);
         for round in 1.. {
-            let is_last = self.shared.is_written.load(Relaxed);
             let ended = self.one(round, delivered, &mut moments)?;
             delivered += ended["bytes"]["ok"].as_u64().unwrap_or(0);
-            lasts += u32::from(is_last);
-            match (is_last, ended["code"].as_i64()) {
-                (true, Some(0)) => break,
-                (true, _) if lasts >= LAST_MAX => {
+            match ended["code"].as_i64() {
+                Some(0) => break,
+                _ if round >= ROUNDS_MAX => {
                     return Err(Error::new(Kind::Failed, "deliver", &self.shared.name, ended.to_string()));
                 }
                 _ => {}
@@ -119,10 +115,10 @@ impl Course<'_> {
     }
 }
 
-/// The job file: everything below a directory that is complete.
+/// The job file: everything below a directory, as it becomes complete.
 pub fn job(from: &str, to: &str) -> String {
-    json!({"kind": "sync", "source": format!("instrument:{from}/"), "destination": format!("archive:vault/{to}/"),
-        "options": {"filter": [format!("- *.{GROWING}")]}, "labels": {"run": to}})
+    json!({"kind": "follow", "source": format!("instrument:{from}/"), "destination": format!("archive:vault/{to}/"),
+        "options": {"until": format!("rename:*.{GROWING}"), "end": [format!("marker:{STOP}")]}, "labels": {"run": to}})
     .to_string()
 }
 

@@ -28,6 +28,7 @@ pub fn run(bytes: &mut Bytes<'_>) {
     let path = [source_tree().path().as_os_str().as_bytes(), b"/"].concat();
     source.add_local(&path).expect("the source is there");
     let job = SendJob::new(1, options.clone(), Arc::new(source), told.clone(), Progress::new(), None);
+    job.is_taken(false);
     job.start();
     told.wait_for(|message| matches!(message, Message::ListEnd(_)));
     let mut lanes: Vec<Lane> = Vec::new();

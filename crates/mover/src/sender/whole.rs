@@ -1,0 +1,111 @@
+//! Files of a source that is followed, for a destination where nothing can grow: each is described once it is complete, and sent as
+//! any other file.
+//!
+//! Invariants:
+//! - Nothing is described before the receiver has said whether files can grow there.
+//! - A file that goes on after it was complete waits again, and replaces what it was.
+//!
+//! Not here: what files are sent while they grow (`follow`), and when one is complete (`store`).
+
+use super::{CLAIM_PATIENCE, SendJob};
+use crate::job::Followed;
+use model::{End, Entry, Failure, FailureKind, Kind, ObjectId};
+use std::collections::BTreeMap;
+use store::{Event, Restart, SourceObject};
+
+const NOTE: &str = "nothing can grow at the destination: files are sent once they are complete";
+
+impl SendJob {
+    /// The receiver takes the job, and files that grow only once they are complete, or at once.
+    pub fn is_taken(&self, only_whole: bool) {
+        let _ = self.takes_whole.set(only_whole);
+        if only_whole && self.options.follow.is_some() {
+            self.progress.note(NOTE.to_owned());
+        }
+        self.work.notify_all();
+    }
+
+    /// A file of a source that is followed, which was complete when it was described.
+    pub(super) fn is_sent_whole(&self, object: &SourceObject) -> bool {
+        let is_whole = self.options.follow.is_some() && self.takes_whole.get() == Some(&true);
+        is_whole && object.entry.kind == Kind::File
+    }
+
+    /// Whether files that grow are sent only once they are complete; waits until that is known. Nothing where the job is over before.
+    pub(super) fn takes_whole(&self) -> Option<bool> {
+        let mut book = self.book.lock().unwrap();
+        while !self.end.is_set() {
+            match self.takes_whole.get() {
+                Some(takes_whole) => return Some(*takes_whole),
+                None => book = self.work.wait_timeout(book, CLAIM_PATIENCE).unwrap().0,
+            }
+        }
+        None
+    }
+}
+
+/// Files that are not complete, with how long they are, by the numbers that the watch gave them.
+#[derive(Default)]
+pub struct Waiting(BTreeMap<u64, (SourceObject, u64)>);
+
+impl Waiting {
+    pub fn contains(&self, number: u64) -> bool {
+        self.0.contains_key(&number)
+    }
+
+    /// How many there are, and their bytes.
+    pub fn amount(&self) -> (u64, u64) {
+        (self.0.len() as u64, self.0.values().map(|(_, bytes)| bytes).sum())
+    }
+
+    /// What is to be heard of an event, if anything.
+    pub fn hear(&mut self, job: &SendJob, event: Event) -> Option<Event> {
+        let say = |event| job.observer.iter().for_each(|observer| observer.followed(&event));
+        match event {
+            Event::Found(object) if object.is_growing() => {
+                self.0.insert(object.entry.id.0, (object, 0));
+                None
+            }
+            Event::Restarted { object, why } if object.is_growing() => {
+                let path = job.source.path(&object);
+                match why {
+                    Restart::Reopened => say(Followed::Reopened { path }),
+                    // Nothing of it was sent.
+                    Restart::Truncated | Restart::Replaced => {}
+                }
+                self.0.insert(object.entry.id.0, (object, 0));
+                None
+            }
+            Event::Grown { id, available_bytes } => {
+                self.0.get_mut(&id.0)?.1 = available_bytes;
+                None
+            }
+            Event::Ended { id, entry } => {
+                let (SourceObject { entry: first, directory, .. }, _) = self.0.remove(&id.0)?;
+                let entry = Entry { id: first.id, parent: first.parent, ..entry };
+                Some(Event::Found(SourceObject { entry, directory, end: End::Known }))
+            }
+            Event::Gone { id: ObjectId(number) } if self.contains(number) => {
+                let (object, _) = self.0.remove(&number)?;
+                say(Followed::Vanished { path: job.source.path(&object) });
+                Some(Event::Failed(failure(
+                    job,
+                    &object,
+                    FailureKind::NotFound,
+                    "it was removed before it was complete",
+                )))
+            }
+            event => Some(event),
+        }
+    }
+
+    /// What does not come to its end any more.
+    pub fn give_up(&mut self, job: &SendJob, why: &str) -> Vec<Failure> {
+        let unfinished = std::mem::take(&mut self.0).into_values();
+        unfinished.map(|(object, _)| failure(job, &object, FailureKind::Changed, why)).collect()
+    }
+}
+
+fn failure(job: &SendJob, object: &SourceObject, kind: FailureKind, why: &str) -> Failure {
+    Failure { path: job.source.path(object), kind, message: why.to_owned() }
+}
