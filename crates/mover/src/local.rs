@@ -140,9 +140,8 @@ pub fn copy(
     }
     let adapted = lanes.join();
     progress.set_there(receiver.progress.here());
-    for note in receiver.progress.notes().into_iter().chain(ways.notes()).chain(source.notes()).chain(sink.notes()) {
-        progress.note(note);
-    }
+    let notes = receiver.progress.notes().into_iter().chain(ways.notes()).chain(source.notes()).chain(sink.notes());
+    notes.for_each(|note| progress.note(note));
     let mut report = Report::new(&progress, ending, options, true);
     report.streams = adapted.lanes;
     report.notes.extend(adapted.note);

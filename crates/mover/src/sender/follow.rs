@@ -49,7 +49,7 @@ pub fn run(job: &Arc<SendJob>) {
         lane: job.source_lane(),
         ids: HashMap::from([(0, ObjectId::ROOT)]),
         files: BTreeMap::new(),
-        waiting: takes_whole.then(Waiting::default),
+        waiting: Waiting::new(takes_whole),
         resting: HashMap::new(),
         directories: HashMap::new(),
         names: HashSet::new(),
@@ -141,8 +141,7 @@ struct Following<'a> {
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
     files: BTreeMap<u64, File>,
-    /// Where nothing can grow at the destination: files that are not complete.
-    waiting: Option<Waiting>,
+    waiting: Waiting,
     /// Of files that rest, until they are settled: there may be very many, and the watch knows what they are.
     resting: HashMap<u64, ObjectId>,
     directories: HashMap<(ObjectId, Name), ObjectId>,
@@ -192,11 +191,7 @@ impl Following<'_> {
     }
 
     fn take(&mut self, event: Event) {
-        let heard = match &mut self.waiting {
-            Some(waiting) => waiting.hear(self.job, event),
-            None => Some(event),
-        };
-        let Some(event) = heard else { return };
+        let Some(event) = self.waiting.hear(self.job, event) else { return };
         match event {
             Event::Found(object) => self.found(object),
             Event::Marker { object, covers } => self.markers.push((object, covers)),
@@ -459,11 +454,9 @@ impl Following<'_> {
         let markers = std::mem::take(&mut self.markers);
         for (object, covers) in markers {
             let is_open = |number: &ObjectId| {
-                if self.waiting.as_ref().is_some_and(|waiting| waiting.contains(number.0)) {
-                    return true;
-                }
                 let is_missed = self.files.get(&number.0).is_some_and(|file| file.is_missed);
-                !is_missed && self.id_of(number.0).is_some_and(|id| !self.is_settled(id.0))
+                let is_described = !is_missed && self.id_of(number.0).is_some_and(|id| !self.is_settled(id.0));
+                is_described || self.waiting.contains(number.0)
             };
             match covers.iter().any(is_open) && !mutant::is_on("marker-overtakes") {
                 true => self.markers.push((object, covers)),
@@ -511,8 +504,8 @@ impl Following<'_> {
         self.resting.retain(|_, id| !is_settled(*id));
         self.resting.shrink_to_fit();
         let lag = book.lags.take(self.lag_told);
-        let (mut files, mut bytes) = self.waiting.as_ref().map_or((0, 0), Waiting::amount);
-        let waiting = files;
+        let (waiting, mut bytes) = self.waiting.amount();
+        let mut files = waiting;
         for file in self.files.values().filter(|file| !file.is_missed) {
             let id = file.object.entry.id.0;
             if let Some((claimed, lacking)) = book.split.frontier(id) {
@@ -569,7 +562,7 @@ impl Following<'_> {
         for file in self.files.values().filter(|file| is_open(file)) {
             self.job.source_failed(&file.object, FailureKind::Changed, why.to_owned());
         }
-        let waiting = self.waiting.as_mut().map_or(Vec::new(), |waiting| waiting.give_up(self.job, why));
+        let waiting = self.waiting.give_up(self.job, why);
         waiting.into_iter().for_each(|failure| _ = self.scan.take(Found::Failed(failure)));
         self.scan.flush_failures();
     }

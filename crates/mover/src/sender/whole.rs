@@ -44,26 +44,36 @@ impl SendJob {
     }
 }
 
-/// Files that are not complete, with how long they are, by the numbers that the watch gave them.
-#[derive(Default)]
-pub struct Waiting(BTreeMap<u64, (SourceObject, u64)>);
+/// Where nothing can grow at the destination, files that are not complete.
+pub struct Waiting {
+    is_needed: bool,
+    /// With how long they are, by the numbers that the watch gave them.
+    files: BTreeMap<u64, (SourceObject, u64)>,
+}
 
 impl Waiting {
+    pub fn new(is_needed: bool) -> Waiting {
+        Waiting { is_needed, files: BTreeMap::new() }
+    }
+
     pub fn contains(&self, number: u64) -> bool {
-        self.0.contains_key(&number)
+        self.files.contains_key(&number)
     }
 
     /// How many there are, and their bytes.
     pub fn amount(&self) -> (u64, u64) {
-        (self.0.len() as u64, self.0.values().map(|(_, bytes)| bytes).sum())
+        (self.files.len() as u64, self.files.values().map(|(_, bytes)| bytes).sum())
     }
 
     /// What is to be heard of an event, if anything.
     pub fn hear(&mut self, job: &SendJob, event: Event) -> Option<Event> {
+        if !self.is_needed {
+            return Some(event);
+        }
         let say = |event| job.observer.iter().for_each(|observer| observer.followed(&event));
         match event {
             Event::Found(object) if object.is_growing() => {
-                self.0.insert(object.entry.id.0, (object, 0));
+                self.files.insert(object.entry.id.0, (object, 0));
                 None
             }
             Event::Restarted { object, why } if object.is_growing() => {
@@ -73,20 +83,20 @@ impl Waiting {
                     // Nothing of it was sent.
                     Restart::Truncated | Restart::Replaced => {}
                 }
-                self.0.insert(object.entry.id.0, (object, 0));
+                self.files.insert(object.entry.id.0, (object, 0));
                 None
             }
             Event::Grown { id, available_bytes } => {
-                self.0.get_mut(&id.0)?.1 = available_bytes;
+                self.files.get_mut(&id.0)?.1 = available_bytes;
                 None
             }
             Event::Ended { id, entry } => {
-                let (SourceObject { entry: first, directory, .. }, _) = self.0.remove(&id.0)?;
+                let (SourceObject { entry: first, directory, .. }, _) = self.files.remove(&id.0)?;
                 let entry = Entry { id: first.id, parent: first.parent, ..entry };
                 Some(Event::Found(SourceObject { entry, directory, end: End::Known }))
             }
             Event::Gone { id: ObjectId(number) } if self.contains(number) => {
-                let (object, _) = self.0.remove(&number)?;
+                let (object, _) = self.files.remove(&number)?;
                 say(Followed::Vanished { path: job.source.path(&object) });
                 Some(Event::Failed(failure(
                     job,
@@ -101,7 +111,7 @@ impl Waiting {
 
     /// What does not come to its end any more.
     pub fn give_up(&mut self, job: &SendJob, why: &str) -> Vec<Failure> {
-        let unfinished = std::mem::take(&mut self.0).into_values();
+        let unfinished = std::mem::take(&mut self.files).into_values();
         unfinished.map(|(object, _)| failure(job, &object, FailureKind::Changed, why)).collect()
     }
 }

@@ -123,6 +123,8 @@ impl Server {
         if let Some(spool) = self.host.buffer() {
             job.read_ahead_in(spool, job.options.buffer);
         }
+        // A client says nothing of it, and has nothing followed.
+        job.is_taken(false);
         job
     }
 

@@ -187,8 +187,7 @@ impl Server {
                     job.hold_to(asked);
                 }
                 job.charge_to(memory);
-                accept.takes_whole = job.takes_whole();
-                accept.buffer_bytes = self.let_wait(grant, &open, id, &job);
+                (accept.takes_whole, accept.buffer_bytes) = (job.takes_whole(), self.let_wait(grant, &open, id, &job));
                 job.start();
                 Job::Receive(job)
             }
@@ -207,10 +206,7 @@ impl Server {
         let _ = running.asked.set((direction, open.paths));
         match &job {
             Job::Receive(job) => self.note_attempt((grant.pin, id), session, &running, job),
-            Job::Send(job) => {
-                job.is_taken(false);
-                job.start();
-            }
+            Job::Send(job) => job.start(),
         }
         let unwatched = job.clone();
         let (server, watched, grant) = (self.clone(), session.clone(), grant.clone());

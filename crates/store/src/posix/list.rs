@@ -10,7 +10,7 @@ use crate::source::{DirectoryKey, End, Found, SourceObject};
 use crate::{Error, Result};
 use model::fidelity::Warnings;
 use model::{Entry, Failure, FailureKind, Fidelity, Generation, Kind, Name, Node, ObjectId, Timestamp, VersionToken};
-use rustix::fs::{AtFlags, FileType, RawDir, Stat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, RawDir, Stat, fstat, readlinkat, statat};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -96,6 +96,11 @@ pub fn entry_from(
     let read = || Arc::new(attributes::read((directory, name), status, &kind, fidelity, missed));
     let attributes = fidelity.has_attributes().then(read);
     Ok(Entry { id, parent, name: name.clone(), kind, mode, generation, attributes })
+}
+
+/// When a name in a directory was last made or removed; `None` where that cannot be learnt.
+pub fn date_of(directory: BorrowedFd<'_>) -> Option<Timestamp> {
+    fstat(directory).ok().map(|status| generation_of(&status).modified)
 }
 
 pub fn generation_of(status: &Stat) -> Generation {

@@ -14,7 +14,7 @@ mod unhinted;
 
 use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
-use super::list::{self, generation_of, read_directory};
+use super::list::{self, date_of, generation_of, read_directory};
 use super::tree::Tree;
 use super::writers::Writers;
 use crate::source::{DirectoryKey, End, Event, Restart, SourceObject, Watch};
@@ -31,7 +31,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-use unhinted::date_of;
 
 /// Two stores within one tick of a file system's clock leave the same times behind; this is more than two ticks.
 const TICKS: Duration = Duration::from_millis(25);
@@ -540,9 +539,7 @@ impl PosixWatch {
             self.files.entry(number).and_modify(|file| file.may_be_free = true);
         }
         let interval = if self.hints.is_complete() { LIST_INTERVAL } else { LIST_INTERVAL_BLIND };
-        if !self.hints.is_complete() {
-            self.look_unhinted();
-        }
+        self.look_unhinted();
         if is_lost || self.listed.elapsed() >= interval || self.ending == Ending::Listing {
             self.to_list.extend(self.directories.keys());
             self.listed = Instant::now();

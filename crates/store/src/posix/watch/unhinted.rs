@@ -3,27 +3,20 @@
 //! Not here: the listing of everything, which finds whatever these looks miss.
 
 use super::PosixWatch;
-use crate::posix::list::generation_of;
-use model::Timestamp;
+use crate::posix::list::date_of;
 use os::time::Instant;
-use rustix::fs::fstat;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// With more directories looks are rarer: each costs a request to the server of the file system.
 const LOOK_INTERVAL_PER_DIRECTORY: Duration = Duration::from_millis(1);
 
-/// When a name in a directory was last made or removed; `None` where that cannot be learnt.
-pub(super) fn date_of(directory: BorrowedFd<'_>) -> Option<Timestamp> {
-    fstat(directory).ok().map(|status| generation_of(&status).modified)
-}
-
 impl PosixWatch {
     /// Notes files that grow, and directories in which names were made or removed, as what is to be looked at, once a second.
     pub(super) fn look_unhinted(&mut self) {
         let count = self.directories.len().min(10_000) as u32;
-        if self.looked.elapsed() < LOOK_INTERVAL.max(LOOK_INTERVAL_PER_DIRECTORY * count) {
+        if self.hints.is_complete() || self.looked.elapsed() < LOOK_INTERVAL.max(LOOK_INTERVAL_PER_DIRECTORY * count) {
             return;
         }
         let growing = self.growing.iter().filter_map(|number| self.files.get(number));
