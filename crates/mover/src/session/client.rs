@@ -41,6 +41,8 @@ pub(crate) const SEVERAL: Pin = Pin(*b"thalweg: several holders, proved");
 const EARLY_STREAMS: u32 = 2;
 /// How often a running job looks after its lanes.
 const SUPERVISION_INTERVAL: Duration = Duration::from_millis(50);
+/// For the threads of a job that did not come to its end to let its staging go.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
 
 pub struct ClientOptions {
     pub connector: Arc<dyn Connector>,
@@ -383,7 +385,17 @@ impl Client {
         // Before the first request for content: nothing leaves faster.
         Pacing::new(&spec.options).update(&self.shared.session, number, &running, guide.pace(&spec.options).as_deref());
         job.start();
-        Ok(self.supervise(number, running, &spec.options, is_sequential, &progress, guide))
+        let presence = job.presence();
+        drop(job);
+        let report = self.supervise(number, running, &spec.options, is_sequential, &progress, guide);
+        // The next attempt, or the end of the program, is not to meet its staging.
+        if !matches!(report.ending, Ending::Finished(_)) {
+            let deadline = Instant::now() + LEAVING_PATIENCE;
+            while presence.strong_count() > 0 && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        Ok(report)
     }
 
     fn enlist(&self, job: JobId, running: &Arc<Running>, number: u32) {
