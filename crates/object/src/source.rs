@@ -102,7 +102,7 @@ impl ObjectSource {
             return Ok(None);
         }
         let (target, _) = self.bucket.read_whole(key, TARGET_BYTES_MAX)?;
-        Ok(Some(target.into()).filter(|target: &Box<[u8]>| !target.is_empty()))
+        Ok((!target.is_empty()).then(|| target.into()))
     }
 }
 
