@@ -19,8 +19,6 @@ use model::name::{Escaped, is_unsafe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,26 +163,20 @@ pub struct Subsystem {
 }
 
 impl Subsystem {
-    /// Starts ssh; whether it comes through shows when something is read. What comes with it is to be written to and read from: sockets,
-    /// because they hold three times what a pipe does, and so have both sides wait less often.
+    /// Starts ssh; whether it comes through shows when something is read. The pipes are those to write to and to read from.
     pub fn start(
         options: &SshOptions,
         target: &Target,
         port: Option<u16>,
         service: Service,
         tell: Tell,
-    ) -> Result<(Subsystem, UnixStream, UnixStream)> {
+    ) -> Result<(Subsystem, ChildStdin, ChildStdout)> {
         let mut command = options.service(target, port, service)?;
         let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
-        let mut spawn = || -> io::Result<_> {
-            let ((input, to_read), (output, to_write)) = (UnixStream::pair()?, UnixStream::pair()?);
-            let [to_read, to_write] = [to_read, to_write].map(|end| Stdio::from(OwnedFd::from(end)));
-            Ok((command.stdin(to_read).stdout(to_write).stderr(Stdio::piped()).spawn()?, input, output))
-        };
-        let (mut child, input, output) = spawn().map_err(|e| not_started(&program, &e))?;
-        // It has its ends; what is left of them here would keep them open.
-        drop(command);
-        let Some(errors) = child.stderr.take() else { unreachable!("it was piped") };
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|e| not_started(&program, &e))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
         let process = Process { child, words: Words::listen(errors, tell) };
         Ok((Subsystem { process, target: target.name.clone(), service }, input, output))
     }
