@@ -40,6 +40,12 @@ impl Said {
         Said { status, headers: Vec::new(), body: body.to_vec(), is_head: false, is_lost: false, is_cut: false }
     }
 
+    /// What it says of a name, if it says anything, is something else.
+    pub fn instead(mut self, name: &str, value: &str) -> Said {
+        self.headers.iter_mut().filter(|(known, _)| known == name).for_each(|(_, said)| value.clone_into(said));
+        self
+    }
+
     pub fn with(mut self, name: &str, value: &str) -> Said {
         self.headers.push((name.to_owned(), value.to_owned()));
         self

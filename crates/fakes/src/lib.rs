@@ -54,6 +54,10 @@ pub enum Fault {
     NoRange,
     /// A redirect to another host.
     Abroad,
+    /// The keys were good once.
+    Expired,
+    /// The checksum that is told is one of checksums of parts.
+    Composite,
 }
 
 struct Rule {
@@ -159,12 +163,17 @@ impl Fake {
             Some(Fault::Status(403)) => error(403, "AccessDenied"),
             Some(Fault::Status(status)) => error(status, if status == 503 { "SlowDown" } else { "InternalError" }),
             Some(Fault::AtOnce) => error(503, "SlowDown").with("retry-after", "0"),
+            Some(Fault::Expired) => error(400, "ExpiredToken"),
             Some(Fault::Abroad) => Said::new(307, b"").with("location", "http://127.0.0.1:1/"),
             _ => state.check(asked).unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange))),
         };
         match fault {
             Some(Fault::OkWithError) => said = Said::new(200, b"<Error><Code>InternalError</Code></Error>"),
             Some(Fault::OkEmpty) => said = Said::new(200, b""),
+            Some(Fault::Composite) => {
+                let said_of = [("x-amz-checksum-crc64nvme", "AAAAAAAAAAE="), ("x-amz-checksum-type", "COMPOSITE")];
+                said = said_of.into_iter().fold(said, |said, (name, value)| said.instead(name, value));
+            }
             Some(Fault::LostAnswer) => said.is_lost = true,
             Some(Fault::Cut) => said.is_cut = true,
             Some(Fault::Flipped) if !said.body.is_empty() => {

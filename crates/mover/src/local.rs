@@ -220,7 +220,7 @@ impl Lane<'_> {
         self.source.ahead(&batch.objects[range.clone()]);
         while !range.is_empty() {
             let mut rows = Vec::with_capacity(range.len().min(PACK_FILES_MAX));
-            let mut digests = Vec::with_capacity(rows.capacity());
+            let mut read = Vec::with_capacity(rows.capacity());
             let mut at = 0;
             self.clock.enter(Stage::Read);
             while !range.is_empty() && rows.len() < PACK_FILES_MAX {
@@ -239,15 +239,16 @@ impl Lane<'_> {
                 };
                 let bound = digest.bind(object.entry.id, Extent::new(0, size as u64));
                 rows.push(PackRow { object: object.entry.id, length: size as u32, status, bound });
-                digests.push((object.entry.id.0, digest));
+                read.push((digest, self.source.late(object.entry.id)));
             }
-            self.sender.note_digests(&mut digests.iter().copied());
+            let contents = rows.iter().zip(&read).filter(|(_, (_, late))| !late.is_some_and(|late| late.is_link));
+            self.sender.note_digests(&mut contents.map(|(row, (digest, _))| (row.object.0, *digest)));
             self.take_turn(at);
             let mut rest = &self.buffer[..at];
             let mut files = Vec::with_capacity(rows.len());
-            for (row, (_, digest)) in rows.iter().zip(&digests) {
+            for (row, (digest, late)) in rows.iter().zip(&read) {
                 let (bytes, after) = rest.split_at(row.length as usize);
-                files.push(PackedFile { row, bytes, digest: Some(*digest) });
+                files.push(PackedFile { row, bytes, digest: Some(*digest), late: *late });
                 rest = after;
             }
             self.clock.enter(Stage::Publish);

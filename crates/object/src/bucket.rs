@@ -10,12 +10,13 @@ use crate::failure::{Failure, Result, Why};
 use crate::known::Known;
 use crate::metadata::header_moment;
 use crate::sign::{Signed, encode, sign};
+use crate::version::Beginning;
 use crate::width::Permits;
 use aws_lc_rs::rand;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-use web::{Client, Request, Response, Stop, Trust};
+use web::{Client, Crew, Request, Response, Stop, Trust};
 
 const ATTEMPTS_MAX: u32 = 8;
 /// One answer in a hundred that goes wrong says nothing of the store: the first wait is short.
@@ -33,6 +34,8 @@ const COPY_BYTES_MAX: u64 = 5 << 30;
 /// Parts on their way, in bytes: what a transfer keeps in memory beside its own.
 const IN_FLIGHT_BYTES: u64 = 128 << 20;
 
+/// Connections that are opened before they are needed.
+const WARM_MAX: usize = 16;
 /// A row of requests that is worth a thread for each that may be under way.
 const LONG_ROW: usize = 512;
 
@@ -51,10 +54,14 @@ pub struct Bucket {
     has_answered: AtomicBool,
     /// Requests under way.
     pub at_once: AtOnce,
+    /// Threads for small requests.
+    pub crew: Crew,
     /// Memory for bodies under way.
     pub permits: Permits,
     /// Known after the first object that is published on one.
     pub conditions: Mutex<Option<Conditions>>,
+    /// A listing's beginning that was asked for when the bucket was opened, for whoever lists first.
+    pub beginning: Mutex<Option<Beginning>>,
     /// What was learnt of versions of its objects, where this host keeps that.
     pub known: Option<Known>,
     /// Longer objects are copied in parts.
@@ -122,8 +129,10 @@ impl Bucket {
             budget: AtomicI64::new(BUDGET_MAX),
             has_answered: AtomicBool::new(false),
             at_once: AtOnce::new(),
+            crew: Crew::new(at_once::MAX),
             permits: Permits::new(IN_FLIGHT_BYTES),
             conditions: Mutex::default(),
+            beginning: Mutex::default(),
             known: None,
             copy_bytes_max: config.copy_bytes_max.unwrap_or(COPY_BYTES_MAX),
             copies_not: AtomicBool::new(false),
@@ -141,14 +150,14 @@ impl Bucket {
     }
 
     /// The same, and tells of each as soon as it is done. Of a long row more may be under way in the end than at first.
-    pub fn each_in_parallel<T: Sync, R: Send>(
+    pub fn each_in_parallel<T: Send + 'static, R: Send + 'static>(
         &self,
-        items: &[T],
-        work: impl Fn(&T) -> R + Sync,
+        items: Vec<T>,
+        work: impl Fn(T) -> R + Send + Sync + 'static,
         told: &mut dyn FnMut(usize, R) -> bool,
     ) {
         let width = if items.len() > LONG_ROW { at_once::MAX } else { self.at_once.limit() };
-        web::each_in_parallel(width, items, work, told);
+        self.crew.each(width, items, work, told);
     }
 
     /// Sends a request until it is answered, and reads the answer; `takes` says whether a success is one.
@@ -186,6 +195,10 @@ impl Bucket {
     }
 
     fn repeat<T>(&self, call: &Call<'_>, mut attempt: impl FnMut(&Call<'_>, Option<&Keys>) -> Result<T>) -> Result<T> {
+        if !matches!(call.method, "GET" | "HEAD") {
+            // What was listed before is not what stands there any more.
+            *self.beginning.lock().unwrap() = None;
+        }
         let (mut attempts, mut cures) = (0, Cures::default());
         loop {
             attempts += 1;
@@ -290,6 +303,20 @@ impl Bucket {
     /// Where the keys came from; `None` where requests are not signed.
     pub fn keys_from(&self) -> std::result::Result<Option<&'static str>, String> {
         Ok(self.credentials.keys()?.map(|keys| keys.origin))
+    }
+
+    /// The store is so far away that connections differ in what they carry.
+    pub fn is_far(&self) -> bool {
+        self.client.is_far()
+    }
+
+    /// Opens connections for requests that are about to come, where that takes a while, beside whatever is done meanwhile.
+    pub fn warm(self: &Arc<Bucket>, count: usize) {
+        let missing = if self.is_far() { count.min(WARM_MAX).saturating_sub(self.client.idle_count()) } else { 0 };
+        for _ in 0..missing {
+            let bucket = self.clone();
+            self.crew.hand_in(move || bucket.client.open_ahead());
+        }
     }
 
     pub fn address(&self) -> String {

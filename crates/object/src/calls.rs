@@ -3,7 +3,7 @@
 use crate::bucket::{Answer, Bucket, Call};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata::{self, MODE, MTIME};
-pub use crate::version::{CRC, Listed, Object, crc_of};
+pub use crate::version::{CRC, Listed, Object, Page, crc_of};
 use crate::version::{crc_text, crc_value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -31,13 +31,6 @@ impl<'a> From<'a> {
     pub fn of(token: Option<&'a str>) -> From<'a> {
         token.map_or(From::Start, From::Token)
     }
-}
-
-#[derive(Default)]
-pub struct Page {
-    pub objects: Vec<Listed>,
-    pub prefixes: Vec<String>,
-    pub next: Option<String>,
 }
 
 /// An object that the store has already.
@@ -102,15 +95,6 @@ fn root(answer: &Answer, name: &str) -> Option<Element> {
 }
 
 impl Bucket {
-    /// Whether anything at all may be asked here: keys, bucket and region are right.
-    pub fn check(&self) -> Result<()> {
-        match self.page("", true, From::Start, 1) {
-            // A client that may write and not list.
-            Err(failure) if failure.why == Why::Forbidden => Ok(()),
-            page => page.map(drop),
-        }
-    }
-
     pub fn head(&self, key: &str) -> Result<Option<Object>> {
         let headers = vec![header("x-amz-checksum-mode", "ENABLED")];
         let call = Call { method: "HEAD", key: Some(key), headers, ..Call::default() };
@@ -121,33 +105,27 @@ impl Bucket {
         }
     }
 
-    /// The same of an object of a listing, from what was learnt of it before.
+    /// What was learnt before of an object of a listing.
     pub fn at_hand(&self, listed: &Listed) -> Option<Object> {
         self.known.as_ref().and_then(|known| known.find(listed))
     }
 
-    /// The same of many, asked for where nothing was learnt, in their order.
-    pub fn look_at(&self, listed: &[Listed]) -> Vec<Result<Option<Object>>> {
-        let at_hand: Vec<_> = listed.iter().map(|listed| self.at_hand(listed)).collect();
-        let missing: Vec<_> = listed.iter().zip(&at_hand).filter(|(_, known)| known.is_none()).collect();
-        let mut asked = self.in_parallel(&missing, |(listed, _)| self.look(listed)).into_iter();
-        let taken = |known: Option<Object>| match known {
-            Some(known) => Ok(Some(known)),
-            None => asked.next().expect("each was asked for"),
-        };
-        at_hand.into_iter().map(taken).collect()
+    /// The same of an object of a listing, asked for where nothing was learnt.
+    pub fn look(&self, listed: &Listed) -> Result<Option<Object>> {
+        self.at_hand(listed).map_or_else(|| self.ask(&listed.key), |found| Ok(Some(found)))
     }
 
-    /// The same of one.
-    pub fn look(&self, listed: &Listed) -> Result<Option<Object>> {
-        if let Some(found) = self.at_hand(listed) {
-            return Ok(Some(found));
-        }
-        let found = self.head(&listed.key)?;
-        if let (Some(known), Some(found)) = (&self.known, &found) {
-            known.learn(&listed.key, found);
-        }
+    /// Asks for an object and learns what it is.
+    pub fn ask(&self, key: &str) -> Result<Option<Object>> {
+        let found = self.head(key)?;
+        found.iter().for_each(|found| self.learn(key, found));
         Ok(found)
+    }
+
+    pub fn learn(&self, key: &str, object: &Object) {
+        if let Some(known) = &self.known {
+            known.learn(key, object);
+        }
     }
 
     /// Bytes of one version of an object; the whole of it where no range is given.
@@ -182,13 +160,11 @@ impl Bucket {
         let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
         let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
         let etag = answer.header("etag").unwrap_or_default().to_owned();
-        if let Some(known) = &self.known
-            && let Some(stored) = answer.header("date").and_then(metadata::header_moment)
-        {
+        if let Some(stored) = answer.header("date").and_then(metadata::header_moment) {
             let said = |name: &str| meta.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
             let (modified, mode) = (said(MTIME).and_then(metadata::time), said(MODE).and_then(metadata::mode));
             let size_bytes = body.len() as u64;
-            known.learn(key, &Object { size_bytes, etag: etag.clone(), stored, modified, mode, crc: None });
+            self.learn(key, &Object { size_bytes, etag: etag.clone(), stored, modified, mode, crc: None });
         }
         Ok(etag)
     }

@@ -20,6 +20,7 @@ const PAGES_MAX: usize = 64;
 const PAGES_OF_RANGE_MAX: usize = 8;
 /// Guesses that found nothing, beyond one for so many pages that did.
 const MISSES_MAX: usize = 32;
+const MISSES_FIRST: usize = 4;
 const PAGES_FOR_A_MISS: usize = 4;
 /// Pages in a row on which nothing stands.
 const EMPTY_MAX: usize = 1000;
@@ -77,7 +78,7 @@ fn check(page: &Page, prefix: &str, at: &str) -> Result<()> {
 impl Bucket {
     /// Every object below a prefix, a page at a time, in the order of keys; `each` returns false to stop.
     pub fn each_page(&self, prefix: &str, each: &mut dyn FnMut(Vec<Listed>) -> bool) -> Result<()> {
-        let first = self.page(prefix, true, From::Start, PAGE_MAX)?;
+        let first = self.first_page(prefix)?;
         check(&first, prefix, "")?;
         let Some(token) = first.next else {
             each(first.objects);
@@ -216,7 +217,10 @@ impl State {
 
     /// Halves the first range that is not listed to its end.
     fn split(&mut self, prefix: &str) -> bool {
-        let is_worth_it = self.missed < MISSES_MAX + self.found / PAGES_FOR_A_MISS;
+        // Of a short listing there is little to be found beside its pages.
+        let misses_max = (MISSES_FIRST + self.found).min(MISSES_MAX + self.found / PAGES_FOR_A_MISS);
+        let guesses = self.ranges.iter().filter(|(_, range)| range.is_guess).count();
+        let is_worth_it = self.missed + guesses < misses_max;
         if !is_worth_it || !self.is_awaited || self.waiting >= PAGES_MAX || self.ranges.len() >= RANGES_MAX {
             return false;
         }

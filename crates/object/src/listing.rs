@@ -1,14 +1,16 @@
-//! What stands directly below a prefix: pages one after another.
+//! What stands directly below a prefix: pages one after another; and the first question that a bucket is asked.
 //!
 //! Invariant: a store that repeats a page is an error and never an endless or partial listing.
 //!
 //! Not here: everything below a prefix (`cursors`).
 
 use crate::bucket::Bucket;
-use crate::calls::{From, Listed, PAGE_MAX};
+use crate::calls::{From, Listed, PAGE_MAX, Page};
 use crate::failure::{Failure, Result, Why};
+use crate::version::Beginning;
 use model::Name;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Names of one directory that are held at once.
 pub const NAMES_MAX: usize = 2_000_000;
@@ -16,6 +18,8 @@ pub const NAMES_MAX: usize = 2_000_000;
 const PAGE_WEIGHT_MIN: usize = 20;
 /// Parts of keys that are no names, of one directory.
 const ODD_MAX: usize = 1000;
+/// A listing's beginning counts as one of this moment for so long.
+const BEGINNING_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// What stands at a name of a directory: an object, keys below it, or both.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -74,10 +78,43 @@ impl Bucket {
         Ok(None)
     }
 
+    /// Whether anything at all may be asked here: keys, bucket and region are right. `below` is a prefix that is going to be listed,
+    /// of which that keeps the beginning.
+    pub fn check(&self, below: Option<&str>) -> Result<()> {
+        let (prefix, asked) = (below.unwrap_or_default(), Instant::now());
+        match self.page(prefix, true, From::Start, if below.is_some() { PAGE_MAX } else { 1 }) {
+            // A client that may write and not list.
+            Err(failure) if failure.why == Why::Forbidden => {}
+            page => {
+                let beginning = Beginning { prefix: prefix.to_owned(), page: page?, asked };
+                *self.beginning.lock().unwrap() = below.map(|_| beginning);
+            }
+        }
+        Ok(())
+    }
+
     /// Whether any key stands below a prefix.
     pub fn has_below(&self, prefix: &str) -> Result<bool> {
+        if let Some(beginning) = self.beginning.lock().unwrap().as_ref().filter(|one| one.is_of(prefix)) {
+            return Ok(!beginning.page.objects.is_empty());
+        }
         let page = self.page(prefix, true, From::Start, 1)?;
         Ok(!page.objects.is_empty())
+    }
+
+    /// The first page of a listing of all below a prefix: that of this moment, if it was asked for already.
+    pub fn first_page(&self, prefix: &str) -> Result<Page> {
+        let beginning = self.beginning.lock().unwrap().take();
+        match beginning.filter(|one| one.is_of(prefix)) {
+            Some(beginning) => Ok(beginning.page),
+            None => self.page(prefix, true, From::Start, PAGE_MAX),
+        }
+    }
+}
+
+impl Beginning {
+    fn is_of(&self, prefix: &str) -> bool {
+        self.prefix == prefix && self.asked.elapsed() < BEGINNING_AGE_MAX
     }
 }
 

@@ -84,6 +84,11 @@ impl Buckets {
 
     /// The bucket of a location, once it has answered, and the place in it.
     pub fn place(&self, location: &Location) -> Result<Place, OpenError> {
+        self.place_for(location, false)
+    }
+
+    /// The same; what stands there `is_listed` next.
+    fn place_for(&self, location: &Location, is_listed: bool) -> Result<Place, OpenError> {
         let (scheme, rest) = (location.scheme(), location.path());
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let name = std::str::from_utf8(&rest[..end]).ok().filter(|name| is_bucket(name));
@@ -100,7 +105,11 @@ impl Buckets {
             let text = format!("{location} is not a path: {why}");
             return Err(refused(Refused::Request, text, "name a key whose parts are file names"));
         }
-        let bucket = self.bucket(scheme, name)?;
+        let below = (is_listed && is_directory).then(|| match path.is_empty() {
+            true => String::new(),
+            false => format!("{}/", key::of_path(path)),
+        });
+        let bucket = self.bucket(scheme, name, below.as_deref())?;
         Ok(Place { bucket, key: key::of_path(path), is_directory })
     }
 
@@ -127,10 +136,12 @@ impl Buckets {
         Ok(Box::new(ObjectShelf::new(place.bucket, key, is_directory, names.is_empty())))
     }
 
-    fn bucket(&self, scheme: &str, name: &str) -> Result<Arc<Bucket>, OpenError> {
+    fn bucket(&self, scheme: &str, name: &str, below: Option<&str>) -> Result<Arc<Bucket>, OpenError> {
         let shown = format!("{scheme}://{name}");
         let mut open = self.open.lock().unwrap();
         if let Some(bucket) = open.get(&shown) {
+            // What was listed when it was opened is for whoever opened it.
+            *bucket.beginning.lock().unwrap() = None;
             return Ok(bucket.clone());
         }
         let store = scheme.split_once('+').map_or("", |(_, store)| store);
@@ -149,7 +160,7 @@ impl Buckets {
         let bucket = Bucket::new(name, shown.clone(), &config, self.stop.clone());
         let mut bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
         bucket.known = self.known.as_ref().map(|directory| Known::new(directory, &bucket.address(), name));
-        bucket.check().map_err(|failure| of_failure(&shown, &failure))?;
+        bucket.check(below).map_err(|failure| of_failure(&shown, &failure))?;
         let bucket = Arc::new(bucket);
         open.insert(shown, bucket.clone());
         Ok(bucket)
@@ -194,7 +205,7 @@ impl store::open::Opener for Buckets {
         let mut bases = Vec::new();
         let mut bucket: Option<Arc<Bucket>> = None;
         for location in locations {
-            let place = self.place(location)?;
+            let place = self.place_for(location, true)?;
             if bucket.as_ref().is_some_and(|bucket| !Arc::ptr_eq(bucket, &place.bucket)) {
                 let text = "the sources are in several buckets";
                 return Err(refused(Refused::Unable, text, "give a command for each bucket"));
@@ -221,7 +232,7 @@ impl store::open::Opener for Buckets {
     }
 
     fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
-        let place = self.place(location)?;
+        let place = self.place_for(location, true)?;
         let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
         let is_object = !place.is_directory && place.bucket.head(&place.key).map_err(failed)?.is_some();
         let is_directory =

@@ -11,15 +11,18 @@ use crate::width::Permit;
 use aws_lc_rs::digest;
 use model::{Digest, DigestAlgorithm, Extent, FailureKind, Generation, Timestamp, VersionToken};
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use store::SourceFile;
 
 /// Times that a range is continued without a byte having come.
 const CONTINUED_MAX: u32 = 4;
 /// Extents that are fetched before they are asked for.
-const AHEAD_MAX: usize = 8;
+pub const AHEAD_MAX: usize = 8;
+/// Of an extent that several connections fetch.
+const PIECES: u64 = 4;
 /// Longer ones are not: they take a connection's full rate by themselves.
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
 
@@ -94,6 +97,8 @@ pub struct ObjectFile {
     generation: Generation,
     is_changed: AtomicBool,
     ahead: Arc<Ahead>,
+    /// Comes while content is read, where the checksum was not known before.
+    asked: Mutex<Option<Receiver<Option<Object>>>>,
     /// Checksums of extents that were read, by their starts, with their lengths.
     read: Mutex<BTreeMap<u64, (u64, u64)>>,
 }
@@ -103,6 +108,34 @@ pub struct ObjectFile {
 struct Ahead {
     slots: Mutex<BTreeMap<u64, Slot>>,
     came: Condvar,
+    /// What of them nobody fetches yet, by its bounds. For each extent threads were started that work off what there is.
+    pieces: Mutex<VecDeque<(Arc<Gathered>, u64, u64)>>,
+}
+
+/// An extent that is put together.
+struct Gathered {
+    start: u64,
+    state: Mutex<Gathering>,
+}
+
+struct Gathering {
+    bytes: Vec<u8>,
+    /// Pieces.
+    left: u64,
+    failure: Option<Failure>,
+    permit: Option<Permit>,
+}
+
+impl Gathering {
+    fn put(&mut self, at: usize, block: &[u8]) {
+        let end = at + block.len();
+        if at == self.bytes.len() {
+            self.bytes.extend_from_slice(block);
+            return;
+        }
+        self.bytes.resize(end.max(self.bytes.len()), 0);
+        self.bytes[at..end].copy_from_slice(block);
+    }
 }
 
 enum Slot {
@@ -113,7 +146,28 @@ enum Slot {
 impl ObjectFile {
     pub fn new(bucket: Arc<Bucket>, key: String, object: Object, generation: Generation) -> ObjectFile {
         let is_changed = AtomicBool::new(false);
-        ObjectFile { bucket, key, object, generation, is_changed, ahead: Arc::default(), read: Mutex::default() }
+        let (ahead, asked, read) = Default::default();
+        ObjectFile { bucket, key, object, generation, is_changed, ahead, asked, read }
+    }
+
+    /// Opens the version that is known to be there. What the store keeps as its checksum is asked for beside the first bytes.
+    pub fn known(bucket: &Arc<Bucket>, key: String, object: Object) -> ObjectFile {
+        let generation = bucket.generation(&key, &object);
+        let file = ObjectFile::new(bucket.clone(), key, object, generation);
+        if file.object.crc.is_none() {
+            let (tell, asked) = channel();
+            let (bucket, key) = (bucket.clone(), file.key.clone());
+            file.bucket.crew.hand_in(move || drop(tell.send(bucket.head(&key).ok().flatten())));
+            *file.asked.lock().unwrap() = Some(asked);
+        }
+        file
+    }
+
+    /// The store's checksum of the whole, once it is known.
+    fn stored_crc(&self) -> Option<u64> {
+        let asked = self.asked.lock().unwrap().take();
+        let told = asked.and_then(|asked| asked.recv().ok().flatten());
+        self.object.crc.or_else(|| told.filter(|told| told.etag == self.object.etag)?.crc)
     }
 
     /// Looks at an object and opens the version that is there.
@@ -181,7 +235,6 @@ impl ObjectFile {
 
     /// Compares the whole, once all of it was read, with what the store keeps of it.
     fn judge(&self, start: u64, length: u64, crc: u64) -> store::Result<()> {
-        let Some(stored) = self.object.crc else { return Ok(()) };
         let mut read = self.read.lock().unwrap();
         read.insert(start, (length, crc));
         let first = read.first_key_value().filter(|(at, _)| **at == 0).map_or(0, |(_, (length, _))| *length);
@@ -190,6 +243,7 @@ impl ObjectFile {
         if !is_whole || read.values().map(|(length, _)| length).sum::<u64>() != size {
             return Ok(());
         }
+        let Some(stored) = self.stored_crc() else { return Ok(()) };
         let parts: Vec<_> = read.values().map(|(_, crc)| Digest::Crc64Nvme(*crc)).collect();
         read.clear();
         match DigestAlgorithm::Crc64Nvme.combine(&parts, first, size) == Digest::Crc64Nvme(stored) {
@@ -230,18 +284,20 @@ impl ObjectFile {
     fn spawn(&self, start: u64, end: u64, permit: Permit) -> bool {
         let (bucket, key, etag) = (self.bucket.clone(), self.key.clone(), self.object.etag.clone());
         let ahead = self.ahead.clone();
-        let fetch = move || {
-            let mut bytes = bucket.permits.buffer();
-            bytes.reserve_exact((end - start) as usize);
-            let mut block = vec![0; 128 << 10];
-            let read = bucket.stream((&key, &etag), (start, end), &mut block, &mut |block| {
-                bytes.extend_from_slice(block);
-                true
-            });
-            ahead.slots.lock().unwrap().insert(start, Slot::Here(read.map(|_| bytes), permit));
-            ahead.came.notify_all();
-        };
-        std::thread::Builder::new().name("store".to_owned()).spawn(fetch).is_ok()
+        // The last extents of a far object are shared out among connections, the slow ones too.
+        let is_shared = bucket.is_far() && start + AHEAD_MAX as u64 * (end - start) >= self.object.size_bytes;
+        let step = if is_shared { (end - start).div_ceil(PIECES) } else { end - start };
+        let mut bytes = bucket.permits.buffer();
+        bytes.reserve_exact((end - start) as usize);
+        let left = (end - start).div_ceil(step);
+        let state = Gathering { bytes, left, failure: None, permit: Some(permit) };
+        let gathered = Arc::new(Gathered { start, state: Mutex::new(state) });
+        let pieces = (0..left).map(|at| (gathered.clone(), start + at * step, end.min(start + (at + 1) * step)));
+        ahead.pieces.lock().unwrap().extend(pieces);
+        let fetch = move || ahead.work_off(&bucket, &key, &etag);
+        let spawn = |_: &u64| std::thread::Builder::new().name("store".to_owned()).spawn(fetch.clone()).is_ok();
+        // Between two short pieces a connection waits for a round trip: twice as many fill the path.
+        (0..if is_shared { 2 } else { 1 }).take_while(spawn).count() > 0
     }
 }
 
@@ -251,6 +307,30 @@ pub fn damaged(key: &str) -> store::Error {
 }
 
 impl Ahead {
+    fn work_off(&self, bucket: &Bucket, key: &str, etag: &str) {
+        let mut block = vec![0; 128 << 10];
+        loop {
+            let next = self.pieces.lock().unwrap().pop_front();
+            let Some((gathered, start, end)) = next else { return };
+            let mut at = (start - gathered.start) as usize;
+            let read = bucket.stream((key, etag), (start, end), &mut block, &mut |block| {
+                gathered.state.lock().unwrap().put(at, block);
+                at += block.len();
+                true
+            });
+            let mut state = gathered.state.lock().unwrap();
+            state.left -= 1;
+            state.failure = state.failure.take().or(read.err());
+            let done = if state.left == 0 { state.permit.take() } else { None };
+            if let Some(permit) = done {
+                let bytes = std::mem::take(&mut state.bytes);
+                let fetched = state.failure.take().map_or(Ok(bytes), Err);
+                self.slots.lock().unwrap().insert(gathered.start, Slot::Here(fetched, permit));
+                self.came.notify_all();
+            }
+        }
+    }
+
     /// What was fetched of an extent, waiting for it while it is under way.
     fn take(&self, start: u64) -> Option<(Result<Vec<u8>>, Permit)> {
         let mut slots = self.slots.lock().unwrap();
@@ -308,5 +388,25 @@ impl Bucket {
             }
         }
         Err(last.expect("it was tried"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_in_any_order_make_the_extent() {
+        let whole: Vec<u8> = (0..1000u32).map(|at| (at * 7 % 251) as u8).collect();
+        for order in [[0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]] {
+            let mut state = Gathering { bytes: Vec::new(), left: 4, failure: None, permit: None };
+            for piece in order {
+                // By blocks, as they come.
+                for at in (piece * 250..(piece + 1) * 250).step_by(100) {
+                    state.put(at, &whole[at..(at + 100).min((piece + 1) * 250)]);
+                }
+            }
+            assert!(state.bytes == whole, "{order:?}");
+        }
     }
 }

@@ -281,7 +281,9 @@ impl Sink for ObjectSink {
     }
 
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
-        self.job.bucket.each_in_parallel(group, |one| self.job.publish_held(one.entry, one.staged), published);
+        let (job, group) = (self.job.clone(), group.iter().map(|one| (one.entry.clone(), one.staged)).collect());
+        let publish = move |(entry, staged): (Entry, Staged)| job.publish_held(&entry, staged);
+        self.job.bucket.each_in_parallel(group, publish, published);
     }
 
     fn discard(&self, staged: Staged) {

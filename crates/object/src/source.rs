@@ -7,19 +7,27 @@ use crate::bucket::Bucket;
 use crate::calls::{Listed, Object};
 use crate::failure::Why;
 use crate::key;
+use crate::known::Known;
 use crate::metadata;
 use crate::publish::PROBE_PREFIX;
-use crate::reading::ObjectFile;
+use crate::reading::{AHEAD_MAX, ObjectFile};
+use crate::upload::PART_BYTES;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use store::{
-    Directories, DirectoryKey, End, Found, Result, Source, SourceFacts, SourceFile, SourceLane, SourceObject,
+    Directories, DirectoryKey, End, Found, Late, Result, Source, SourceFacts, SourceFile, SourceLane, SourceObject,
     UNKNOWN_TIME,
 };
 
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4096;
+/// Versions that are remembered from when they were listed.
+const LOOKED_MAX: usize = 4096;
+/// Shorter files are read whole.
+const LOOKED_BYTES_MIN: u64 = 64 << 10;
 const USUAL_FILE: u32 = 0o644;
 const USUAL_DIRECTORY: u32 = 0o755;
 
@@ -40,30 +48,85 @@ pub struct ObjectSource {
     directories: Arc<Directories>,
     /// Nothing is read of what is listed: nothing is asked beyond the listing, and directories need not be found again.
     is_looked_at_alone: bool,
+    /// What is known of files that are not read whole.
+    looked: Arc<Looked>,
+    /// Of files up to this length the time may be told when they are read.
+    timeless_bytes_max: AtomicU64,
 }
 
 impl ObjectSource {
     pub fn new(bucket: Arc<Bucket>, bases: Vec<Base>, selection: Arc<Selection>) -> ObjectSource {
-        ObjectSource { bucket, bases, selection, directories: Arc::default(), is_looked_at_alone: false }
+        let (directories, looked, timeless_bytes_max) = Default::default();
+        ObjectSource { bucket, bases, selection, directories, is_looked_at_alone: false, looked, timeless_bytes_max }
     }
 
     /// What stands below a prefix, to be compared with something else.
     pub fn mirror(bucket: Arc<Bucket>, prefix: String) -> ObjectSource {
-        let source = ObjectSource::new(bucket, vec![Base::Contents(prefix)], Arc::default());
-        ObjectSource { is_looked_at_alone: true, ..source }
+        let mut source = ObjectSource::new(bucket, vec![Base::Contents(prefix)], Arc::default());
+        source.is_looked_at_alone = true;
+        source
     }
 
+    /// What is known of what was listed, asked for where it has to be.
     fn look_at(&self, listed: &[Listed]) -> Vec<crate::failure::Result<Option<Object>>> {
-        if !self.is_looked_at_alone {
-            return self.bucket.look_at(listed);
-        }
+        let bytes_max = self.timeless_bytes_max.load(Relaxed);
+        let is_read = |listed: &Listed| !listed.key.ends_with('/') && listed.size_bytes <= bytes_max;
+        let may_wait = |listed: &Listed| self.is_looked_at_alone || (bytes_max > 0 && is_read(listed));
         let at_hand = |listed: &Listed| {
-            let Listed { size_bytes, etag, stored, .. } = listed.clone();
-            let unknown = Object { size_bytes, etag, stored, modified: Some(UNKNOWN_TIME), ..Object::default() };
-            self.bucket.at_hand(listed).unwrap_or(unknown)
+            self.bucket.at_hand(listed).or_else(|| {
+                let Listed { size_bytes, etag, stored, .. } = listed.clone();
+                let unknown = Object { size_bytes, etag, stored, modified: Some(UNKNOWN_TIME), ..Object::default() };
+                may_wait(listed).then_some(unknown)
+            })
         };
-        listed.iter().map(|listed| Ok(Some(at_hand(listed)))).collect()
+        let at_hand: Vec<_> = listed.iter().map(at_hand).collect();
+        let missing: Vec<_> = listed.iter().zip(&at_hand).filter(|(_, known)| known.is_none()).collect();
+        let mut asked = self.bucket.in_parallel(&missing, |(listed, _)| self.bucket.ask(&listed.key)).into_iter();
+        let known = |known: Option<Object>| match known {
+            Some(known) => Ok(Some(known)),
+            None => asked.next().expect("each was asked for"),
+        };
+        at_hand.into_iter().map(known).collect()
     }
+
+    /// What is read in extents finds connections that are open.
+    fn warm(&self, extents: usize) {
+        if extents > 1 && !self.is_looked_at_alone {
+            self.bucket.warm(extents.min(AHEAD_MAX));
+        }
+    }
+
+    /// Where an object leads to, if it is a symbolic link.
+    fn target(&self, key: &str, known: &Object) -> Result<Option<Box<[u8]>>> {
+        if !is_link(known) {
+            return Ok(None);
+        }
+        let (target, _) = self.bucket.read_whole(key, TARGET_BYTES_MAX)?;
+        Ok((!target.is_empty()).then(|| target.into()))
+    }
+}
+
+/// What is known of versions that were listed, by their numbers: they are opened without being asked for again.
+#[derive(Default)]
+struct Looked(Mutex<HashMap<u64, Object>>);
+
+impl Looked {
+    fn note(&self, generation: &Generation, object: &Object) {
+        let mut known = self.0.lock().unwrap();
+        if known.len() < LOOKED_MAX {
+            known.insert(generation.version.object(), object.clone());
+        }
+    }
+
+    fn find(&self, object: &SourceObject) -> Option<Object> {
+        self.0.lock().unwrap().get(&object.entry.generation.version.object()).cloned()
+    }
+}
+
+/// Whether an object is what a symbolic link is kept as.
+fn is_link(known: &Object) -> bool {
+    let is_target = (1..=TARGET_BYTES_MAX as u64).contains(&known.size_bytes);
+    is_target && known.mode.is_some_and(metadata::is_link)
 }
 
 fn key_of(directories: &Directories, object: &SourceObject) -> String {
@@ -174,6 +237,8 @@ impl Scan<'_> {
         let mut refused = None;
         let listed = bucket.each_page(prefix, &mut |page| {
             let taken: Vec<Listed> = page.into_iter().filter(|listed| self.is_taken(prefix, listed)).collect();
+            let extents = taken.iter().map(|listed| listed.size_bytes / PART_BYTES).sum::<u64>();
+            self.source.warm(extents as usize);
             let known = self.source.look_at(&taken);
             for (listed, known) in taken.iter().zip(known) {
                 if self.is_over || refused.is_some() {
@@ -252,27 +317,35 @@ impl Scan<'_> {
             self.object(name, Kind::File, mode, generation);
             return;
         }
-        if known.mode.is_some_and(metadata::is_link) && known.size_bytes <= TARGET_BYTES_MAX as u64 {
-            match self.source.bucket.read_whole(key, TARGET_BYTES_MAX) {
-                Ok((target, _)) if !target.is_empty() => {
-                    generation.size_bytes = 0;
-                    self.object(name, Kind::Symlink(target.into()), 0o777, generation);
-                    return;
-                }
-                Ok(_) => {}
-                Err(error) => return self.failed(key, error.kind, &error.message()),
+        match self.source.target(key, known) {
+            Ok(Some(target)) => {
+                generation.size_bytes = 0;
+                self.object(name, Kind::Symlink(target), 0o777, generation);
+                return;
             }
+            Ok(None) => {}
+            Err(error) => return self.failed(key, error.kind, &error.message()),
         }
         let (size, modified) = (known.size_bytes, known.modified().seconds);
         let bounds = &self.source.selection.bounds;
         let probe = Selection { bounds: *bounds, ..Selection::default() };
         if probe.takes(name.as_bytes(), false, Some((size, modified))) {
+            if size > LOOKED_BYTES_MIN && known.modified != Some(UNKNOWN_TIME) {
+                self.source.looked.note(&generation, known);
+            }
             self.object(name, Kind::File, mode, generation);
         }
     }
 
     fn failed(&mut self, key: &str, kind: FailureKind, message: &str) {
         self.emit(Found::Failed(Failure { path: key.as_bytes().to_vec(), kind, message: message.to_owned() }));
+    }
+}
+
+impl Drop for ObjectSource {
+    /// What reading told is kept for the next run.
+    fn drop(&mut self) {
+        self.bucket.known.iter().for_each(Known::flush);
     }
 }
 
@@ -283,6 +356,10 @@ impl Source for ObjectSource {
 
     fn sort_by_key(&self) -> bool {
         matches!(&self.bases[..], [Base::Contents(_)])
+    }
+
+    fn leave_times(&self, bytes_max: u64) {
+        self.timeless_bytes_max.store(bytes_max, Relaxed);
     }
 
     fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
@@ -297,8 +374,8 @@ impl Source for ObjectSource {
     }
 
     fn lane(&self) -> Box<dyn SourceLane> {
-        let (bucket, directories) = (self.bucket.clone(), self.directories.clone());
-        Box::new(ObjectLane { bucket, directories, ahead: HashMap::new() })
+        let (bucket, directories, looked) = (self.bucket.clone(), self.directories.clone(), self.looked.clone());
+        Box::new(ObjectLane { bucket, directories, looked, here: HashMap::new(), coming: None, late: None })
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
@@ -313,12 +390,23 @@ impl Source for ObjectSource {
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
         let key = key_of(&self.directories, object);
         let key = if object.entry.kind == Kind::Directory { format!("{key}/") } else { key };
-        let found = self.bucket.head(&key).map_err(|failure| failure.on("look at", &key))?;
         let mut again = object.clone();
+        let found = match self.bucket.ask(&key) {
+            // As it was listed.
+            Err(failure) if failure.why == Why::Forbidden && again.entry.generation.modified == UNKNOWN_TIME => {
+                again.entry.generation.modified = again.entry.generation.version.changed();
+                return Ok(again);
+            }
+            found => found.map_err(|failure| failure.on("look at", &key))?,
+        };
         match found {
             Some(found) if again.entry.kind == Kind::File => {
                 again.entry.generation = self.bucket.generation(&key, &found);
                 again.entry.mode = found.mode.map_or(USUAL_FILE, |mode| mode & 0o7777);
+                if let Some(target) = self.target(&key, &found)? {
+                    (again.entry.kind, again.entry.mode) = (Kind::Symlink(target), 0o777);
+                    again.entry.generation.size_bytes = 0;
+                }
             }
             None if again.entry.kind == Kind::File => {
                 let why = "it is not there any more";
@@ -328,41 +416,84 @@ impl Source for ObjectSource {
         }
         Ok(again)
     }
+
+    fn look_again_at_all(&self, objects: &[&SourceObject]) -> Vec<Result<SourceObject>> {
+        self.bucket.in_parallel(objects, |object| self.look_again(object))
+    }
 }
+
+/// What came of reading an object whole.
+type Fetched = Result<(Vec<u8>, Object)>;
 
 struct ObjectLane {
     bucket: Arc<Bucket>,
     directories: Arc<Directories>,
-    /// Small objects that were fetched before they were asked for.
-    ahead: HashMap<ObjectId, Result<(Vec<u8>, Generation)>>,
+    looked: Arc<Looked>,
+    /// Small objects that are fetched before they are asked for: those that came, and where the others come.
+    here: HashMap<ObjectId, Fetched>,
+    coming: Option<Receiver<(ObjectId, Fetched)>>,
+    /// Of what was read last.
+    late: Option<(ObjectId, Late)>,
 }
 
 impl ObjectLane {
-    fn fetch(&self, object: &SourceObject) -> Result<(Vec<u8>, Generation)> {
-        let key = key_of(&self.directories, object);
-        let size = object.entry.size_bytes() as usize;
-        let (bytes, found) = self.bucket.read_whole(&key, size)?;
-        Ok((bytes, self.bucket.generation(&key, &found)))
+    /// An object that was asked for ahead, or else now.
+    fn fetched(&mut self, object: &SourceObject) -> Fetched {
+        let id = object.entry.id;
+        loop {
+            if let Some(fetched) = self.here.remove(&id) {
+                return fetched;
+            }
+            match self.coming.as_ref().and_then(|coming| coming.recv().ok()) {
+                Some((id, fetched)) => self.here.insert(id, fetched),
+                None => return fetch(&self.bucket, &key_of(&self.directories, object), object),
+            };
+        }
     }
+}
+
+fn fetch(bucket: &Bucket, key: &str, object: &SourceObject) -> Fetched {
+    let (bytes, found) = bucket.read_whole(key, object.entry.size_bytes() as usize)?;
+    if object.entry.generation.modified == UNKNOWN_TIME {
+        bucket.learn(key, &found);
+    }
+    Ok((bytes, found))
 }
 
 impl SourceLane for ObjectLane {
     fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)> {
-        let fetched = self.ahead.remove(&object.entry.id).unwrap_or_else(|| self.fetch(object));
-        let (bytes, generation) = fetched?;
+        let (bytes, found) = self.fetched(object)?;
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
-        Ok((count, generation))
+        if object.entry.generation.modified == UNKNOWN_TIME {
+            let mode = found.mode.map_or(USUAL_FILE, |mode| mode & 0o7777);
+            let late = Late { modified: found.modified(), mode, is_link: is_link(&found) };
+            self.late = Some((object.entry.id, late));
+        }
+        Ok((count, self.bucket.generation(&key_of(&self.directories, object), &found)))
+    }
+
+    fn late(&mut self, object: ObjectId) -> Option<Late> {
+        self.late.take().filter(|(id, _)| *id == object).map(|(_, late)| late)
     }
 
     fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>> {
-        Ok(Arc::new(ObjectFile::open(&self.bucket, &key_of(&self.directories, object))?))
+        let key = key_of(&self.directories, object);
+        Ok(Arc::new(match self.looked.find(object) {
+            Some(known) => ObjectFile::known(&self.bucket, key, known),
+            None => ObjectFile::open(&self.bucket, &key)?,
+        }))
     }
 
     fn ahead(&mut self, next: &[SourceObject]) {
-        self.ahead.clear();
-        let fetched = self.bucket.in_parallel(next, |object| self.fetch(object));
-        self.ahead.extend(next.iter().map(|object| object.entry.id).zip(fetched));
+        self.here.clear();
+        let (tell, coming) = channel();
+        for object in next {
+            let (bucket, tell) = (self.bucket.clone(), tell.clone());
+            let (key, object) = (key_of(&self.directories, object), object.clone());
+            self.bucket.crew.hand_in(move || drop(tell.send((object.entry.id, fetch(&bucket, &key, &object)))));
+        }
+        self.coming = Some(coming);
     }
 
     fn read_extent(

@@ -161,6 +161,8 @@ impl ObjectUpload {
         if let Some(id) = &state.id {
             return Ok(id.clone());
         }
+        // The parts find connections that are open by the time they may leave.
+        self.job.bucket.warm(self.size_bytes.map_or(1, |size| size.div_ceil(self.part_bytes)) as usize);
         let id = self.job.bucket.begin_upload(&self.key, &self.job.meta(&self.entry))?;
         if let Some(log) = self.shared.log.get() {
             log.begun(&id);

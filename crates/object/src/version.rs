@@ -3,6 +3,7 @@
 use crate::metadata::{self, MODE, MTIME};
 use data_encoding::BASE64;
 use model::{Digest, DigestAlgorithm, Timestamp};
+use std::time::Instant;
 use web::Response;
 
 pub const CRC: &str = "x-amz-checksum-crc64nvme";
@@ -28,6 +29,20 @@ pub struct Listed {
     pub size_bytes: u64,
     pub etag: String,
     pub stored: i64,
+}
+
+#[derive(Default)]
+pub struct Page {
+    pub objects: Vec<Listed>,
+    pub prefixes: Vec<String>,
+    pub next: Option<String>,
+}
+
+/// The first page of what stands below a prefix, and when it was asked for.
+pub struct Beginning {
+    pub prefix: String,
+    pub page: Page,
+    pub asked: Instant,
 }
 
 pub fn crc_of(bytes: &[u8]) -> u64 {

@@ -271,6 +271,27 @@ fn wrong_keys_and_buckets_that_are_not_there_are_told_apart() {
     assert_eq!(nobody.refused(BUCKET).0, Refused::Unreachable);
 }
 
+#[test]
+fn keys_that_have_expired_are_told_as_keys() {
+    let bed = bed();
+    bed.fake.order("GET", "list-type", 0, 9, Fault::Expired);
+    let (why, text) = bed.refused(BUCKET);
+    assert!(why == Refused::Keys && text.contains("ExpiredToken") && !text.contains(SECRET), "{text}");
+}
+
+#[test]
+fn a_checksum_of_checksums_of_parts_is_not_taken_for_that_of_the_object() {
+    let bed = bed();
+    for length in [5, 20 << 20] {
+        bed.fake.put("a", &noise(length));
+        for method in ["GET", "HEAD"] {
+            bed.fake.order(method, "/bkt/a", 0, 1, Fault::Composite);
+        }
+        let (_, bytes) = bed.read().unwrap();
+        assert!(bed.fake.fired() > 0 && bytes == noise(length));
+    }
+}
+
 /// The way to a server, which can be taken away for a while, with all connections that are on it.
 fn road(to: &str, is_closed: Arc<AtomicBool>) -> String {
     let to = to.trim_start_matches("http://").to_owned();

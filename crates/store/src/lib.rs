@@ -41,6 +41,6 @@ pub use sink::{
     StagedFile, There, ToPublish, UNKNOWN_TIME,
 };
 pub use source::{
-    DirectoryKey, End, Event, Footing, Found, Holes, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,
+    DirectoryKey, End, Event, Footing, Found, Holes, Late, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,
     SourceObject, Watch,
 };

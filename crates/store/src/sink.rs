@@ -7,7 +7,7 @@ use model::{Digest, Entry, Extent, Failure, FailureKind, JobId, Name, ObjectId, 
 use std::any::Any;
 use std::sync::Arc;
 
-/// Of a mirror's file: nothing is known of its time.
+/// Nothing is known of a file's time: of a mirror's, or of a source's that leaves times to be told late.
 pub const UNKNOWN_TIME: Timestamp = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
 
 /// Names of staging directories start so; the user id follows. No sink takes such a name, and scans skip them.

@@ -4,7 +4,7 @@ use crate::{Engines, Result, SourceFacts};
 pub use model::End;
 use model::fidelity::Warning;
 use model::follow::Follow;
-use model::{Entry, Extent, Failure, Generation, Name, ObjectId};
+use model::{Entry, Extent, Failure, Generation, Name, ObjectId, Timestamp};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,15 @@ impl SourceObject {
     pub fn is_growing(&self) -> bool {
         self.end == End::Growing
     }
+}
+
+/// What only reading told of a file that was listed without its time (`Source::leave_times`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    pub modified: Timestamp,
+    pub mode: u32,
+    /// It is a symbolic link, and its content the target.
+    pub is_link: bool,
 }
 
 /// What a file takes on its storage, and whether that is less than it is long.
@@ -140,6 +149,12 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// From here on a scan may tell a file of up to so many bytes without what only a request for it would tell: with the time
+    /// `UNKNOWN_TIME`. Its lanes tell it when they have read it (`SourceLane::late`), and `look_again_at_all` before that.
+    fn leave_times(&self, bytes_max: u64) {
+        let _ = bytes_max;
+    }
+
     /// Lists everything and then what changes, by these rules. `None` where what grows cannot be told from what is complete.
     fn watch(&self, rules: &Follow) -> Result<Option<Box<dyn Watch>>> {
         let _ = rules;
@@ -154,6 +169,11 @@ pub trait Source: Send + Sync {
 
     /// Looks at the object again: its entry with the generation of now.
     fn look_again(&self, object: &SourceObject) -> Result<SourceObject>;
+
+    /// The same of several, for sources that can ask about many at once.
+    fn look_again_at_all(&self, objects: &[&SourceObject]) -> Vec<Result<SourceObject>> {
+        objects.iter().map(|object| self.look_again(object)).collect()
+    }
 
     /// What a file takes where it lies; `None` where that is not known.
     fn footing(&self, object: &SourceObject) -> Option<Footing> {
@@ -182,6 +202,12 @@ pub trait SourceLane: Send {
     /// Opens the object, reads it into `buffer` until the buffer is full or the file ends, and tells how much was read
     /// and the generation seen *after* the read. One open, no allocation.
     fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)>;
+
+    /// What reading the object whole told of it beyond its listing, once.
+    fn late(&mut self, object: ObjectId) -> Option<Late> {
+        let _ = object;
+        None
+    }
 
     fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>>;
 

@@ -8,7 +8,7 @@ use crate::stop::Stop;
 use crate::trust::Trust;
 use rustls::ClientConfig;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ const AGE_MAX: Duration = Duration::from_secs(600);
 const IDLE_COUNT_MAX: usize = 128;
 /// What of an answer nobody wants is read all the same, to keep its connection.
 const REST_BYTES_MAX: usize = 64 << 10;
+
+/// A server is far if a connection to it takes so long.
+const FAR_US: u64 = 5_000;
 
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -44,6 +47,8 @@ struct Shared {
     tls: Option<Arc<ClientConfig>>,
     idle: Mutex<Vec<Connection>>,
     opened: AtomicUsize,
+    /// What the last connection took to be opened.
+    open_us: AtomicU64,
     stop: Stop,
 }
 
@@ -66,8 +71,8 @@ impl Client {
     /// One whose waiting ends when it is to stop.
     pub fn stopped_by(origin: Origin, trust: &Trust, stop: Stop) -> Result<Client> {
         let tls = if origin.is_tls { Some(trust.client()?) } else { None };
-        let (idle, opened) = (Mutex::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { origin, tls, idle, opened, stop });
+        let (idle, opened, open_us) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        let shared = Arc::new(Shared { origin, tls, idle, opened, open_us, stop });
         Ok(Client { shared, patience: PROGRESS_MAX })
     }
 
@@ -108,7 +113,27 @@ impl Client {
 
     pub(crate) fn open(&self) -> Result<Connection> {
         let Shared { origin, tls, opened, stop, .. } = &*self.shared;
-        Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop)
+        let began = Instant::now();
+        let connection = Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop)?;
+        self.shared.open_us.store(began.elapsed().as_micros() as u64, Relaxed);
+        Ok(connection)
+    }
+
+    /// Whether opening a connection takes long enough to be done before it is needed.
+    pub fn is_far(&self) -> bool {
+        self.shared.open_us.load(Relaxed) >= FAR_US
+    }
+
+    /// Connections that wait for a request.
+    pub fn idle_count(&self) -> usize {
+        self.shared.idle.lock().unwrap().len()
+    }
+
+    /// Opens a connection for a request to come. Whoever makes that request hears what is wrong.
+    pub fn open_ahead(&self) {
+        if let Ok(connection) = self.open() {
+            self.shared.keep(connection);
+        }
     }
 
     fn exchange(&self, mut connection: Connection, request: &Request<'_>) -> Result<Response> {
@@ -181,6 +206,14 @@ impl Shared {
         idle.retain(|one| now - one.idle_since < IDLE_MAX && now - one.opened < AGE_MAX);
         idle.pop()
     }
+
+    fn keep(&self, mut connection: Connection) {
+        connection.idle_since = Instant::now();
+        let mut idle = self.idle.lock().unwrap();
+        if idle.len() < IDLE_COUNT_MAX {
+            idle.push(connection);
+        }
+    }
 }
 
 impl Response {
@@ -236,11 +269,8 @@ impl Response {
         if self.body != Body::Ended {
             return;
         }
-        let Some(mut connection) = self.connection.take().filter(|one| self.is_kept && one.is_quiet()) else { return };
-        connection.idle_since = Instant::now();
-        let mut idle = self.shared.idle.lock().unwrap();
-        if idle.len() < IDLE_COUNT_MAX {
-            idle.push(connection);
+        if let Some(connection) = self.connection.take().filter(|one| self.is_kept && one.is_quiet()) {
+            self.shared.keep(connection);
         }
     }
 }

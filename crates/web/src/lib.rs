@@ -18,9 +18,11 @@ mod body;
 mod client;
 mod upload;
 mod width;
+mod crew;
 
 pub use client::{Client, Request, Response};
 pub use connection::{CONNECT_MAX, HEAD_BYTES_MAX, PROGRESS_MAX};
+pub use crew::Crew;
 pub use error::{Error, ErrorKind, Result};
 pub use origin::Origin;
 pub use stop::Stop;

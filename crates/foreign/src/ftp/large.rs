@@ -11,18 +11,23 @@ use super::extended::{CHANNELS, Stripes};
 use super::fault::{Fault, Result as Answer};
 use super::reading::{FtpFile, Position, read_all};
 use super::sending::{Sent, broken, end, settle};
-use super::server::{Ftp, Lease};
+use super::server::{Ftp, Lease, Server};
 use super::session::command;
 use super::sums::Sums;
-use crate::tree::{Faulty, Job, Remote, absent};
+use crate::tree::{Attributes, Faulty, Job, Remote, absent};
 use model::{Entry, Extent, FailureKind};
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::Builder;
 use store::{Error, PublishRule, Result, StagedFile};
 
 /// A longer journal is none of ours.
 const JOURNAL_BYTES_MAX: usize = 256 << 20;
+/// Files whose checksums are compared beside the transfer: each has a control connection of its own.
+const COMPARING_MAX: usize = 4;
 
 pub struct FtpLarge {
     job: Arc<Job<Ftp>>,
@@ -32,8 +37,18 @@ pub struct FtpLarge {
     state: Mutex<State>,
     /// Writers share it; whoever ends it is alone.
     stripes: RwLock<Option<Stripes>>,
+    size_bytes: u64,
+    /// Of that, what was verified.
+    sealed_bytes: AtomicU64,
+    sums: Mutex<Summed>,
+}
+
+#[derive(Default)]
+struct Summed {
     /// Adler-32 of what was sent, by where it begins: neighbours are one.
-    sums: Mutex<Sums>,
+    sums: Sums,
+    /// What comes of comparing it with the server's, once all was sent; whoever publishes hears it.
+    compared: Option<Receiver<Answer<()>>>,
 }
 
 #[derive(Default)]
@@ -95,6 +110,8 @@ impl FtpLarge {
                 journal_path,
                 state: Mutex::new(state),
                 stripes: RwLock::default(),
+                size_bytes: entry.size_bytes(),
+                sealed_bytes: AtomicU64::new(0),
                 sums: Mutex::default(),
             },
             kept,
@@ -186,6 +203,29 @@ impl FtpLarge {
         Ok(())
     }
 
+    /// Has the server's checksum compared on a thread of its own.
+    fn compare(&self) -> Result<()> {
+        if !self.job.server.0.can.checksums {
+            return Ok(());
+        }
+        let Some(comparing) = Comparing::begin(&self.job.server.0) else { return Ok(()) };
+        drop(self.settled()?);
+        let mut summed = self.sums.lock().unwrap();
+        let Some(adler) = summed.sums.of_all(self.size_bytes) else { return Ok(()) };
+        let (tell, compared) = channel();
+        let (path, size_bytes) = (self.path.clone(), self.size_bytes);
+        let compare = move || {
+            let attributes = Attributes::default();
+            let sent = Sent { path: &path, size_bytes, adler: Some(adler), attributes: &attributes };
+            let server = &comparing.0;
+            let settled = server.lease().and_then(|mut lease| settle(server, &mut lease, &[sent]).remove(0));
+            let _ = tell.send(settled);
+        };
+        // Without a thread it is compared when it is published.
+        summed.compared = Builder::new().name("ftp".to_owned()).spawn(compare).is_ok().then_some(compared);
+        Ok(())
+    }
+
     /// Writes a block to whatever data connection is free.
     fn write_anywhere(&self, offset: u64, bytes: &[u8]) -> Answer<()> {
         loop {
@@ -208,6 +248,23 @@ impl FtpLarge {
     }
 }
 
+/// One of the files whose checksums are compared beside the transfer.
+struct Comparing(Arc<Server>);
+
+impl Comparing {
+    fn begin(server: &Arc<Server>) -> Option<Comparing> {
+        let before = server.comparing.fetch_add(1, Relaxed);
+        let comparing = Comparing(server.clone());
+        (before < COMPARING_MAX).then_some(comparing)
+    }
+}
+
+impl Drop for Comparing {
+    fn drop(&mut self) {
+        self.0.comparing.fetch_sub(1, Relaxed);
+    }
+}
+
 impl StagedFile for FtpLarge {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let written = match self.job.server.0.can.grid {
@@ -216,7 +273,9 @@ impl StagedFile for FtpLarge {
         };
         written.map_err(|fault| self.failed(&fault))?;
         if self.job.server.0.can.checksums {
-            self.sums.lock().unwrap().add(offset, bytes);
+            let mut summed = self.sums.lock().unwrap();
+            summed.sums.add(offset, bytes);
+            summed.compared = None;
         }
         Ok(())
     }
@@ -242,6 +301,18 @@ impl StagedFile for FtpLarge {
         state.journal.extend_from_slice(bytes);
         state.is_kept = false;
         Ok(())
+    }
+
+    /// With the last of it the server begins to compute its checksum, while other files are sent.
+    fn seal_extent(&self, extent: Extent, record: &[u8]) -> Result<()> {
+        if !record.is_empty() {
+            self.append_journal(record)?;
+        }
+        let sealed_bytes = self.sealed_bytes.fetch_add(extent.length(), Relaxed) + extent.length();
+        match sealed_bytes == self.size_bytes && !extent.is_empty() {
+            true => self.compare(),
+            false => Ok(()),
+        }
     }
 
     fn truncate_journal(&self, length: u64) -> Result<()> {
@@ -282,7 +353,11 @@ impl StagedFile for FtpLarge {
             state.is_there = true;
         }
         let size_bytes = entry.size_bytes();
-        let adler = self.sums.lock().unwrap().of_all(size_bytes);
+        let mut summed = self.sums.lock().unwrap();
+        let compared = summed.compared.take().and_then(|compared| compared.recv().ok());
+        compared.clone().unwrap_or(Ok(())).map_err(|fault| self.failed(&fault))?;
+        let adler = summed.sums.of_all(size_bytes).filter(|_| compared.is_none());
+        drop(summed);
         let attributes = self.job.attributes(entry);
         let sent = Sent { path: &self.path, size_bytes, adler, attributes: &attributes };
         let server = &self.job.server.0;

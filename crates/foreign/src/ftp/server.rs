@@ -9,7 +9,7 @@ use super::session::{Features, Reach, Session};
 use crate::tree::{Attempts, refused};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use store::OpenError;
@@ -49,6 +49,8 @@ pub struct Server {
     pub can: Features,
     /// It did not set a time that it was asked to set.
     pub keeps_no_times: AtomicBool,
+    /// Files whose checksums are compared beside the transfer.
+    pub comparing: AtomicUsize,
     account: Account,
     reach: Reach,
     dial: Box<DialWires>,
@@ -167,6 +169,7 @@ impl Server {
             name,
             attempts: Attempts::default(),
             can: Features::default(),
+            comparing: AtomicUsize::new(0),
             keeps_no_times: AtomicBool::new(false),
             account,
             reach,

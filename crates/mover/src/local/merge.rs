@@ -1,8 +1,9 @@
 //! Source and destination compared in the order of keys: of the source only what differs is described, and what the destination alone
 //! has is put down to be removed.
 //!
-//! Both sides are listed once, beside one another, so that memory grows neither with keys nor with files. Where a file's time is not
-//! known from listings it is described, and decided on as any other.
+//! Both sides are listed once, beside one another, so that memory grows neither with keys nor with files. Where the time of a file at
+//! the destination is not known from its listing, the file is described, and decided on as any other. Where that of one at the source
+//! is not, it is asked for only if something stands at its name, many at once; else it is described without it, and told when it is read.
 //!
 //! Invariants:
 //! - A name that the source told of is never put down to be removed, whatever it is at the destination, and neither is what is
@@ -17,7 +18,8 @@ use model::{Failure, FailureKind, Kind, ObjectId, Timestamp, TransferOptions};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use store::{Footing, Found, Result, Sink, Source, SourceFacts, SourceLane, SourceObject, keys};
+use store::{Footing, Found, Result, Sink, Source, SourceFacts, SourceLane, SourceObject, UNKNOWN_TIME, keys};
+use wire::limits::PACKED_FILE_BYTES_MAX;
 
 /// Entries of the destination that are handed over at once, and how many such batches may wait.
 const BATCH: usize = 512;
@@ -25,6 +27,8 @@ const BATCHES_AHEAD: usize = 16;
 /// Where nothing is to be removed: so many entries that the source does not have, and so many times what it has, are enough.
 const FOREIGN_MAX: u64 = 100_000;
 const FOREIGN_TIMES: u64 = 4;
+/// Objects that wait for what some of them are asked for.
+const WAITING_MAX: usize = 1000;
 
 pub struct Merge {
     source: Arc<dyn Source>,
@@ -75,6 +79,10 @@ fn of(
     let mirror = sink.mirror()?;
     if !source.sort_by_key() {
         return None;
+    }
+    // A store's sink has to know the time with which it sends an object.
+    if !is_store {
+        source.leave_times(PACKED_FILE_BYTES_MAX);
     }
     let (source, options, progress) = (source.clone(), options.clone(), progress.clone());
     Some(Merge { source, mirror, options, progress, is_store, surplus: Arc::default() })
@@ -169,6 +177,16 @@ fn is_past(key: &str, name: &str) -> bool {
     key.strip_prefix(name).map_or(key > name, |rest| rest.as_bytes().first() > Some(&b'/'))
 }
 
+/// An object of the source, with what stands at its name, that waits until it is known what is to be done.
+struct Waiting {
+    object: SourceObject,
+    /// Directories above it.
+    depth: usize,
+    there: Option<Standing>,
+    /// Its time has to be known.
+    is_asked_for: bool,
+}
+
 /// A directory of the source that is open.
 struct Open {
     /// Not described yet: nothing in it is, so far.
@@ -180,10 +198,12 @@ struct Open {
 struct Merging<'a> {
     merge: &'a Merge,
     emit: &'a mut dyn FnMut(Found) -> bool,
-    /// None when nothing is compared any more.
+    /// None when it has no more, or nothing is compared any more.
     there: Option<Receiver<Vec<Standing>>>,
+    is_given_up: bool,
     ahead: VecDeque<Standing>,
     keys: Keys,
+    waiting: Vec<Waiting>,
     open: Vec<Open>,
     number: u64,
     last: String,
@@ -201,6 +221,7 @@ impl Merging<'_> {
     }
 
     fn give_up(&mut self) {
+        self.is_given_up = true;
         self.there = None;
         self.ahead.clear();
         if self.removes() {
@@ -271,7 +292,7 @@ impl Merging<'_> {
         if self.merge.surplus.is_over() {
             return false;
         }
-        let mut object = match found {
+        let object = match found {
             Found::Object(object) => object,
             Found::Failed(failure) => {
                 self.failed(&failure);
@@ -279,7 +300,6 @@ impl Merging<'_> {
             }
         };
         let depth = self.keys.enter(&object);
-        self.open.truncate(depth);
         let key = std::mem::take(&mut self.keys.key);
         if key <= self.last {
             self.give_up();
@@ -293,8 +313,47 @@ impl Merging<'_> {
         }
         self.last.clone_from(&key);
         self.keys.key = key;
+        let is_timeless = object.entry.kind == Kind::File && object.entry.generation.modified == UNKNOWN_TIME;
+        let is_blind = self.is_given_up || self.merge.surplus.is_blind();
+        let is_asked_for = is_timeless && (there.is_some() || is_blind);
+        let next = Waiting { object, depth, there, is_asked_for };
+        if self.waiting.is_empty() && !is_asked_for {
+            return self.decide(next);
+        }
+        self.waiting.push(next);
+        self.waiting.len() < WAITING_MAX || self.decide_waiting()
+    }
+
+    /// Asks for what has to be known, and goes on with all that waited for it.
+    fn decide_waiting(&mut self) -> bool {
+        let waiting = std::mem::take(&mut self.waiting);
+        let source = &self.merge.source;
+        let asked: Vec<_> = waiting.iter().filter(|one| one.is_asked_for).map(|one| &one.object).collect();
+        let mut told = source.look_again_at_all(&asked).into_iter();
+        for mut one in waiting {
+            let goes_on = match one.is_asked_for.then(|| told.next()).flatten() {
+                Some(Ok(object)) => {
+                    one.object = object;
+                    self.decide(one)
+                }
+                Some(Err(error)) => {
+                    self.merge.surplus.note_gap();
+                    let (path, message) = (source.path(&one.object), error.message());
+                    (self.emit)(Found::Failed(Failure { path, kind: error.kind, message }))
+                }
+                None => self.decide(one),
+            };
+            if !goes_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn decide(&mut self, Waiting { mut object, depth, there, .. }: Waiting) -> bool {
+        self.open.truncate(depth);
         let is_same = there.is_some_and(|there| self.is_same(&there, &object));
-        if is_directory {
+        if object.entry.kind == Kind::Directory {
             let waiting = Some(object);
             self.open.push(Open { waiting, number: ObjectId::ROOT });
             if is_same {
@@ -395,8 +454,10 @@ impl Source for Merge {
                 merge: self,
                 emit,
                 there: Some(there),
+                is_given_up: false,
                 ahead: VecDeque::new(),
                 keys: Keys::default(),
+                waiting: Vec::new(),
                 open: Vec::new(),
                 number: 0,
                 last: String::new(),
@@ -413,7 +474,8 @@ impl Source for Merge {
                 is_whole = merging.take(found);
                 is_whole
             });
-            match scanned.is_ok() && is_whole {
+            let is_whole = is_whole && scanned.is_ok() && merging.decide_waiting();
+            match is_whole {
                 true => merging.finish(),
                 false => self.surplus.note_gap(),
             }

@@ -23,9 +23,9 @@ use crate::stream::Breaker;
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
-use model::{Digest, DigestAlgorithm, Extent, FailureKind};
+use model::{Digest, DigestAlgorithm, Entry, Extent, FailureKind};
 use std::sync::Arc;
-use store::{BlockWriter, Durability, Engines, SinkLane, StagedFile};
+use store::{BlockWriter, Durability, Engines, Late, SinkLane, StagedFile};
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status};
 use wire::message::{ExtentRecord, Held};
 use wire::{CloseCode, Message, Refusal};
@@ -54,6 +54,8 @@ pub(crate) struct PackedFile<'a> {
     pub bytes: &'a [u8],
     /// Digested by this process when it read them: they have been nowhere since.
     pub digest: Option<Digest>,
+    /// What its description did not tell.
+    pub late: Option<Late>,
 }
 
 impl PackedFile<'_> {
@@ -142,7 +144,10 @@ impl<'a> Writer<'a> {
                         Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
                             return Err(malformed("a packed file is not as long as it was described"));
                         }
-                        Verdict::Good(digest) => self.store_small(listed, index, bytes, digest, &mut outcome),
+                        Verdict::Good(_) if file.late.is_some_and(|late| late.is_link) => {
+                            self.link(&listed, index, file, &mut outcome);
+                        }
+                        Verdict::Good(digest) => self.store_small(listed, index, file, digest, &mut outcome),
                         Verdict::Mismatch => {
                             self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
                         }
@@ -156,38 +161,39 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn store_small(&mut self, listed: Arc<Listed>, index: usize, bytes: &[u8], digest: Digest, outcome: &mut Outcome) {
+    fn store_small(
+        &mut self,
+        listed: Arc<Listed>,
+        index: usize,
+        file: &PackedFile<'_>,
+        digest: Digest,
+        outcome: &mut Outcome,
+    ) {
         let Expected { entry, rule } = listed.expected(index);
+        let entry = file.entry(entry);
         self.clock.enter(Stage::Create);
-        let written = self.sink.create(entry, *rule).and_then(|()| {
+        let written = self.sink.create(&entry, *rule).and_then(|()| {
             self.clock.enter(Stage::Write);
-            self.sink.write(bytes)
+            self.sink.write(file.bytes)
         });
         match written {
-            Ok(()) => self.seal_small(listed, index, digest, bytes.len() as u64, outcome),
+            Ok(()) => self.seal_small(&listed, index, &entry, digest, outcome),
             Err(e) => self.small_failed(&listed, index, &e),
         }
     }
 
     /// Completes what the lane has staged last, and publishes it or hands it to the next group.
-    fn seal_small(
-        &mut self,
-        listed: Arc<Listed>,
-        index: usize,
-        digest: Digest,
-        size_bytes: u64,
-        outcome: &mut Outcome,
-    ) {
+    fn seal_small(&mut self, listed: &Arc<Listed>, index: usize, entry: &Entry, digest: Digest, outcome: &mut Outcome) {
         let job = self.job;
-        let expected = listed.expected(index);
-        let sync = job.durability == Durability::File;
-        let staged = match self.sink.seal(&expected.entry, sync) {
+        let (sync, size_bytes) = (job.durability == Durability::File, entry.size_bytes());
+        let staged = match self.sink.seal(entry, sync) {
             Ok(staged) => staged,
-            Err(e) => return self.small_failed(&listed, index, &e),
+            Err(e) => return self.small_failed(listed, index, &e),
         };
         if let Some(place) = self.place {
-            place.staged(expected.entry.id.0);
+            place.staged(entry.id.0);
         }
+        let listed = listed.clone();
         if job.durability == Durability::Group {
             self.clock.enter(Stage::Sync);
             return job.committer.push(Item::Small { listed, index, staged, digest, size_bytes }, &job.end);
@@ -196,7 +202,7 @@ impl<'a> Writer<'a> {
         if !commit::survives_reread(job, &listed, index, staged, digest) {
             return;
         }
-        let published = self.sink.publish(&expected.entry, staged).and_then(|()| match sync {
+        let published = self.sink.publish(entry, staged).and_then(|()| match sync {
             true => job.sink.sync_names(),
             false => Ok(()),
         });
@@ -495,7 +501,7 @@ impl<'a> Writer<'a> {
             }
             (Verdict::Good(digest), None) => {
                 let mut outcome = Outcome::default();
-                self.seal_small(listed, index, digest, coming.header.extent.length(), &mut outcome);
+                self.seal_small(&listed, index, &listed.expected(index).entry, digest, &mut outcome);
                 self.job.settle(outcome);
             }
         }

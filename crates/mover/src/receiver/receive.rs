@@ -220,7 +220,7 @@ impl<'a, S: Stream> StreamLane<'a, S> {
         for row in &self.rows {
             let bytes = &payload[at..at + row.length as usize];
             at += row.length as usize;
-            files.push(PackedFile { row, bytes, digest: None });
+            files.push(PackedFile { row, bytes, digest: None, late: None });
         }
         if self.is_first_hand {
             self.payload_moved(at as u64);

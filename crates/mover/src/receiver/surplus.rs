@@ -74,6 +74,12 @@ impl Surplus {
         self.0.lock().unwrap().has_gaps
     }
 
+    /// What the destination has is not all known.
+    pub fn is_blind(&self) -> bool {
+        let state = self.0.lock().unwrap();
+        state.is_over || !state.failures.is_empty()
+    }
+
     pub fn take_failures(&self) -> Vec<Failure> {
         std::mem::take(&mut self.0.lock().unwrap().failures)
     }

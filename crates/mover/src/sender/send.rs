@@ -15,11 +15,11 @@ use crate::progress::LaneClock;
 use crate::stream::{LaneEnd, Stream, Unit};
 use model::options::Compression;
 use model::progress::Stage;
-use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind};
+use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, Generation};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use store::{SourceFile, SourceLane, SourceObject};
+use store::{SourceFile, SourceLane, SourceObject, UNKNOWN_TIME};
 use wire::CloseCode;
 use wire::data::{
     CHUNK_HEADER_BYTES, ChunkHeader, ChunkTrailer, PackRow, Status, chunk_extra_bytes, encode_pack_table,
@@ -330,7 +330,7 @@ pub(crate) fn read_small(
     match source.read_whole(object, place) {
         Ok((got, generation))
             if got == place.len()
-                && (generation == object.entry.generation || model::mutant::is_on("ignore-changed-file")) =>
+                && (is_version(generation, object.entry.generation) || model::mutant::is_on("ignore-changed-file")) =>
         {
             Status::Good
         }
@@ -346,6 +346,12 @@ pub(crate) fn read_small(
             Status::Failed
         }
     }
+}
+
+/// Whether what was read is what was listed. Where the listing did not know the time, the rest of it says so.
+fn is_version(read: Generation, listed: Generation) -> bool {
+    let is_timeless = listed.modified == UNKNOWN_TIME;
+    read == Generation { modified: if is_timeless { read.modified } else { listed.modified }, ..listed }
 }
 
 /// Where the blocks of a chunk go.

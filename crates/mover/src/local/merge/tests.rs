@@ -177,3 +177,56 @@ fn a_side_that_is_out_of_order_is_described_whole_and_nothing_is_removed() {
         assert!(merge.surplus.has_gaps());
     }
 }
+
+#[test]
+fn times_that_are_told_late_are_asked_for_where_something_stands_and_nowhere_else() {
+    struct Timeless(Tree, std::sync::Mutex<BTreeSet<String>>);
+    impl Source for Timeless {
+        fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> Result<()> {
+            self.0.scan(&mut |mut found| {
+                if let Found::Object(object) = &mut found
+                    && object.entry.kind == Kind::File
+                {
+                    object.entry.generation.modified = UNKNOWN_TIME;
+                }
+                emit(found)
+            })
+        }
+        fn lane(&self) -> Box<dyn SourceLane> {
+            self.0.lane()
+        }
+        fn path(&self, object: &SourceObject) -> Vec<u8> {
+            self.0.path(object)
+        }
+        fn look_again(&self, object: &SourceObject) -> Result<SourceObject> {
+            let name = String::from_utf8_lossy(object.entry.name.as_bytes()).into_owned();
+            let mut again = object.clone();
+            again.entry.generation.modified = Timestamp { seconds: self.0.0[&name], nanoseconds: 0 };
+            self.1.lock().unwrap().insert(name);
+            Ok(again)
+        }
+    }
+    let keys = |of: &[(&str, i64)]| of.iter().map(|(key, time)| ((*key).to_owned(), *time)).collect::<BTreeMap<_, _>>();
+    let (source, there) = (keys(&[("a", 1), ("b", 1), ("c", 1), ("d", 1)]), keys(&[("b", 1), ("c", 0), ("e", 1)]));
+    for is_blind in [false, true] {
+        let (_, _, merge) = merge(&source, &there);
+        let timeless = Arc::new(Timeless(Tree(source.clone()), Default::default()));
+        let merge = Merge { source: timeless.clone(), surplus: Arc::default(), ..merge };
+        if is_blind {
+            let (path, kind, message) = (b"x".to_vec(), FailureKind::Other, "list: no".to_owned());
+            merge.surplus.not_listed(Failure { path, kind, message });
+        }
+        let mut described = Vec::new();
+        let scan = merge.scan(&mut |found| {
+            let Found::Object(object) = found else { panic!("{found:?}") };
+            let is_known = object.entry.generation.modified != UNKNOWN_TIME;
+            described.push((String::from_utf8_lossy(object.entry.name.as_bytes()).into_owned(), is_known));
+            true
+        });
+        scan.unwrap();
+        let told =
+            |of: &[(&str, bool)]| of.iter().map(|(name, known)| ((*name).to_owned(), *known)).collect::<Vec<_>>();
+        assert_eq!(described, told(&[("a", is_blind), ("c", true), ("d", is_blind)]));
+        assert_eq!(timeless.1.lock().unwrap().len(), if is_blind { 4 } else { 2 });
+    }
+}

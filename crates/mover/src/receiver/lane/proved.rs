@@ -18,7 +18,7 @@ struct Proved<'a> {
 
 impl<'a> Proved<'a> {
     fn file(&self) -> PackedFile<'_> {
-        PackedFile { row: &self.row, bytes: self.bytes, digest: Some(self.digest) }
+        PackedFile { row: &self.row, bytes: self.bytes, digest: Some(self.digest), late: None }
     }
 }
 

@@ -1,14 +1,47 @@
-//! The writer where the source is a file of this host too: content that the file system shares, that the kernel copies, and
-//! holes.
+//! The writer where the source is in this process too: content that the file system shares, that the kernel copies, holes, and what
+//! of an object only reading told.
 //!
 //! Invariant: what is gone over was put in place by the kernel, or reads as zeros.
 
-use super::{Coming, OpenChunk, Target, Writer};
-use model::Extent;
+use super::{Coming, Expected, Listed, OpenChunk, Outcome, PackedFile, Target, Writer};
+use crate::receiver::commit;
+use crate::receiver::queue::Item;
 use model::progress::Stage;
-use store::SourceFile;
+use model::{Entry, Extent, Kind};
+use std::borrow::Cow;
+use std::sync::Arc;
+use store::{Durability, SourceFile};
+
+impl PackedFile<'_> {
+    /// The entry as it is known now.
+    pub(super) fn entry<'a>(&self, described: &'a Entry) -> Cow<'a, Entry> {
+        let Some(late) = self.late else { return Cow::Borrowed(described) };
+        let mut entry = described.clone();
+        (entry.generation.modified, entry.mode) = (late.modified, late.mode);
+        Cow::Owned(entry)
+    }
+}
 
 impl Writer<'_> {
+    /// Makes the symbolic link that a file turned out to be.
+    pub(super) fn link(&self, listed: &Arc<Listed>, index: usize, file: &PackedFile<'_>, outcome: &mut Outcome) {
+        let (job, Expected { entry, rule }) = (self.job, listed.expected(index));
+        let mut entry = file.entry(entry).into_owned();
+        entry.kind = Kind::Symlink(file.bytes.into());
+        entry.generation.size_bytes = 0;
+        if let Err(e) = job.sink.make_symlink(&entry, *rule) {
+            return job.fail(listed, index, e.kind, e.message());
+        }
+        let id = entry.id.0;
+        job.table.lock().unwrap().settle(id);
+        job.let_go([id].into_iter());
+        match job.durability {
+            Durability::Group => job.committer.push(Item::Link(id), &job.end),
+            Durability::File => commit::confirm(job, Outcome { links: vec![id], ..Outcome::default() }),
+            Durability::None => outcome.links.push(id),
+        }
+    }
+
     /// Has what the open chunk is written to share the blocks of its source; true when the chunk's content is there.
     pub fn share(&mut self, source: &dyn SourceFile) -> bool {
         let Some(OpenChunk { coming: Coming { header, .. }, target, error: None, .. }) = &mut self.open else {
