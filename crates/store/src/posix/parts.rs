@@ -27,7 +27,7 @@ use super::staging::{Staging, TRIES_MAX, failed, open_staged, random};
 use super::{beneath, facts, fence, list};
 use crate::sink::Parts;
 use crate::{Error, Result};
-use model::{Entry, Extent, FailureKind, JobId, Name, mutant};
+use model::{Entry, Extent, FailureKind, JobId, Name};
 use os::fs::{fsync, mkdirat, openat, renameat_with, unlinkat};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fstat};
 use rustix::io::Errno;
@@ -89,12 +89,6 @@ pub(super) fn take(shared: &Arc<Shared>, entry: &Entry, stem: &str) -> Result<Op
         let Some(there) = data_name(&directory).map_err(fail)? else { return Ok(None) };
         let own = taken_name(job);
         let place = Arc::new(Staging::of_parts(Arc::new(directory), host.device));
-        if mutant::is_on("look-before-taking") {
-            let journals = journals(&place, &|_, _| true).map_err(fail)?.unwrap_or_default();
-            rename(&place.directory, &there, &own).map_err(fail)?;
-            let content = open_staged(&place, &own, OFlags::empty(), 1).map_err(fail)?;
-            return Ok(Some(Parts { content: Arc::new(PosixFile { file: content.into() }), journals }));
-        }
         if there != own && !rename(&place.directory, &there, &own).map_err(fail)? {
             continue;
         }
@@ -278,3 +272,6 @@ fn journals(place: &Staging, wanted: &dyn Fn(&CStr, Extent) -> bool) -> io::Resu
     }
     Ok((names.len() <= JOURNALS_MAX).then_some(found))
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use super::{Large, State};
 use crate::progress::count;
 use ledger::extent_log::{self, Header, Replayed};
 use model::options::{Slice, TransferOptions};
-use model::{Digest, Entry, Extent, mutant};
+use model::{Digest, Entry, Extent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Parts, SourceFile, StagedFile};
@@ -97,9 +97,7 @@ impl Large {
         let mut state = self.object.state.lock().unwrap();
         let (Some(file), Some(mut appender)) = (state.file.take(), state.appender.take()) else { return Ok(()) };
         state.complete_bytes = Some(self.size_bytes);
-        if !mutant::is_on("range-ends-before-its-sync") {
-            file.checkpoint()?;
-        }
+        file.checkpoint()?;
         if let Ok(record) = appender.range(self.wanted()) {
             file.append_journal(&record)?;
             file.checkpoint()?;
@@ -125,7 +123,7 @@ impl Large {
         let are_over = replayed.iter().all(|one| one.as_ref().is_some_and(|one| one.range.is_some()));
         let replayed: Vec<_> = replayed.into_iter().flatten().collect();
         let chunks = self.chunks(&replayed);
-        if are_over || mutant::is_on("publish-what-others-write") {
+        if are_over {
             // Another one may have taken it meanwhile.
             let Ok(file) = job.sink.begin_on_parts(entry, stem) else { return Ok(None) };
             let held = resume::start(&*file, &header, chunks)?;
