@@ -38,10 +38,7 @@ pub fn know_ranges(work: &Work<'_>, hosts: &[Endpoint]) -> bool {
             knows
         })
     };
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(move || knows(host))).collect();
-        asked.into_iter().all(|one| one.join().unwrap_or(false))
-    })
+    hosts.iter().all(knows)
 }
 
 /// Whether one more host sees the same as the first.

@@ -10,7 +10,8 @@
 mod feeders;
 mod growing;
 mod opening;
-pub mod parts;
+mod parts;
+mod together;
 mod turns;
 
 use self::feeders::Feeders;
@@ -45,7 +46,7 @@ pub struct Large {
     /// This job's number among those that feed the object.
     feeder: u32,
     /// Slices of the same run write to it too.
-    together: Option<parts::Together>,
+    together: Option<together::Together>,
     object: Arc<Object>,
 }
 

@@ -1,7 +1,7 @@
 //! How a large object comes to its staging: as new, or with what an earlier attempt left.
 
 use super::super::{ReceiveJob, resume};
-use super::parts::Together;
+use super::together::Together;
 use super::{Large, Object, State, kind_of};
 use model::{Entry, Extent, FailureKind};
 use std::sync::{Arc, OnceLock};

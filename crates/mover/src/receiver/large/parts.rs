@@ -13,33 +13,14 @@
 //! Not here: where it lies, and who sees whose journal (`store::posix::parts`).
 
 use super::super::{ReceiveJob, resume};
+use super::together::Together;
 use super::{Large, State};
 use crate::progress::count;
 use ledger::extent_log::{self, Header, Replayed};
-use model::options::{Slice, TransferOptions};
 use model::{Digest, Entry, Extent};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Parts, SourceFile, StagedFile};
-
-/// That other slices write to the object too.
-pub struct Together {
-    pub(super) stem: String,
-    /// Whole chunks; nothing for whoever completes the object.
-    pub(super) range: Option<Extent>,
-}
-
-impl Together {
-    pub fn of(slice: &Slice, path: &[u8], entry: &Entry, options: &TransferOptions) -> Option<Together> {
-        let (size, chunk_bytes) = (entry.size_bytes(), options.chunk_bytes);
-        let whole = |range: Extent| {
-            let start = size.min(range.start / chunk_bytes * chunk_bytes);
-            Extent::new(start, size.min(range.end.div_ceil(chunk_bytes).saturating_mul(chunk_bytes)).max(start))
-        };
-        let stem = resume::stem_of_parts(slice.run?, path, entry, options.digest, chunk_bytes);
-        Some(Together { stem, range: slice.range.map(whole) })
-    }
-}
 
 impl Large {
     pub fn range(&self) -> Option<Extent> {

@@ -1,3 +1,5 @@
+//! Parts of one file: what a sink does, and every order of the steps of those who share it.
+
 use super::super::beneath::open_directory;
 use super::super::{PosixSink, host};
 use super::*;
