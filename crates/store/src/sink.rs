@@ -136,11 +136,14 @@ pub struct ToPublish<'a> {
     pub staged: Staged,
 }
 
+/// Each of somebody who wrote to an object.
+pub type Journals = Vec<Vec<u8>>;
+
 /// What slices staged together of one object.
 pub struct Parts {
     pub content: Arc<dyn SourceFile>,
     /// Of everybody who wrote to it, or may still do so.
-    pub journals: Vec<Vec<u8>>,
+    pub journals: Journals,
 }
 
 pub trait Sink: Send + Sync {
@@ -292,7 +295,7 @@ pub trait Sink: Send + Sync {
     /// Opens a part of what slices of one run stage together, under `stem`, of an object: one file for all of them, and a journal
     /// for each call. Nobody gives it a name; what is written is what lies in `part`. Returns the journals of others that wrote
     /// in that part before.
-    fn begin_part(&self, entry: &Entry, stem: &str, part: Extent) -> Result<(Arc<dyn StagedFile>, Vec<Vec<u8>>)> {
+    fn begin_part(&self, entry: &Entry, stem: &str, part: Extent) -> Result<(Arc<dyn StagedFile>, Journals)> {
         let _ = (stem, part);
         let why = "several hosts cannot write one file at this kind of destination";
         Err(Error::of_kind(FailureKind::Other, "begin", entry.name.as_bytes(), why))

@@ -25,7 +25,7 @@ use super::slices::RANGES_PREFIX;
 use super::source::PosixFile;
 use super::staging::{Staging, TRIES_MAX, failed, open_staged, random};
 use super::{beneath, facts, fence, list};
-use crate::sink::Parts;
+use crate::sink::{Journals, Parts};
 use crate::{Error, Result};
 use model::{Entry, Extent, FailureKind, JobId, Name};
 use os::fs::{fsync, mkdirat, openat, renameat_with, unlinkat};
@@ -43,12 +43,7 @@ const JOURNALS_BYTES_MAX: u64 = 256 << 20;
 const JOURNALS_MAX: usize = 1 << 16;
 
 /// Opens a part. Returns the journals of those who wrote in it before.
-pub(super) fn begin(
-    shared: &Arc<Shared>,
-    entry: &Entry,
-    stem: &str,
-    part: Extent,
-) -> Result<(LargeFile, Vec<Vec<u8>>)> {
+pub(super) fn begin(shared: &Arc<Shared>, entry: &Entry, stem: &str, part: Extent) -> Result<(LargeFile, Journals)> {
     let (host, job) = place_of(shared, entry)?;
     let fail = |e: io::Error| Error::new("create file", shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
     for _ in 0..TRIES_MAX {
@@ -187,9 +182,8 @@ fn make(shared: &Shared, host: &Staging, stem: &str, entry: &Entry) -> io::Resul
         }
         let name = pool_name(stem, "");
         match renameat_with(top, new.as_c_str(), top, name.as_c_str(), RenameFlags::empty()) {
-            Ok(()) => Ok(if !facts::is_memory_backed(top.as_fd()) {
-                fsync(top)?
-            }),
+            Ok(()) if facts::is_memory_backed(top.as_fd()) => Ok(()),
+            Ok(()) => Ok(fsync(top)?),
             // A directory takes the place of an empty one only.
             Err(e) => Err(e.into()),
         }

@@ -22,7 +22,9 @@ use super::staging::FileNumber;
 use super::sweep;
 use super::tree::Tree;
 use super::{facts, fence, host, list, parts};
-use crate::sink::{Decision, LinkRule, Linked, Parts, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
+use crate::sink::{
+    Decision, Journals, LinkRule, Linked, Parts, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There,
+};
 use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Lines, Result, SinkFacts};
 use model::fidelity::Warning;
@@ -294,7 +296,7 @@ impl Sink for PosixSink {
         Ok((Arc::new(file), journal))
     }
 
-    fn begin_part(&self, entry: &Entry, stem: &str, part: Extent) -> Result<(Arc<dyn StagedFile>, Vec<Vec<u8>>)> {
+    fn begin_part(&self, entry: &Entry, stem: &str, part: Extent) -> Result<(Arc<dyn StagedFile>, Journals)> {
         let (file, journals) = parts::begin(&self.shared, entry, stem, part)?;
         Ok((Arc::new(file), journals))
     }
