@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - Every file that was told lies in exactly one bundle: it is listed there, or a directory above it is, in which nothing is
-//!   listed elsewhere.
+//!   listed elsewhere. Or it lies in bundles of its own, each of which has a range of it: together all of it, none of it twice.
 //! - What is held is bounded by the depth of the tree, not by its size.
 
+use model::Extent;
 use model::name::Escaped;
 
 /// A bundle is full with one of these: at first, so that a small tree has something for every host, and at last.
@@ -12,6 +13,12 @@ const FILES: (u64, u64) = (100, 1000);
 const BYTES: (u64, u64) = (16 << 20, 1 << 30);
 /// In between, a bundle is this part of what was listed.
 const PART: u64 = 64;
+/// A file is handed out in ranges if it is so large, and one of `PART` equal parts of what was listed with it: smaller ones spread
+/// the work as well.
+const CUT_BYTES: u64 = 64 << 20;
+/// It is cut into so many ranges, unless they would be smaller or larger than this. Who is given several in a row takes them as one.
+const RANGES: u64 = 256;
+const RANGE_BYTES: (u64, u64) = (16 << 20, 1 << 30);
 /// Of its paths as they are written down, so that several bundles fit one order.
 const LIST_BYTES: usize = 32 << 10;
 /// What a file costs beside its bytes, in bytes: opening, making and naming it.
@@ -39,6 +46,8 @@ impl Weight {
 pub struct Bundle {
     pub paths: Vec<Vec<u8>>,
     pub weight: Weight,
+    /// It is that much of its one file.
+    pub range: Option<Extent>,
     /// Of the paths as they are written down.
     pub list_bytes: usize,
 }
@@ -49,6 +58,12 @@ impl Bundle {
         self.list_bytes += Escaped(&path).to_string().len() + 3;
         self.paths.push(path);
         self.weight.add(weight);
+    }
+
+    /// Whether it is the range that comes next in the same file.
+    pub fn continues(&self, before: &Bundle) -> bool {
+        let are_adjacent = |(before, range): (Extent, Extent)| before.end == range.start;
+        before.range.zip(self.range).is_some_and(are_adjacent) && before.paths == self.paths
     }
 
     fn is_full(&self, listed: Weight) -> bool {
@@ -83,6 +98,8 @@ impl Open {
 }
 
 pub struct Cut {
+    /// Files are cut into ranges of so many bytes or a multiple of that.
+    chunk_bytes: Option<u64>,
     /// From the root down.
     open: Vec<Open>,
     /// So far.
@@ -92,11 +109,16 @@ pub struct Cut {
 impl Default for Cut {
     fn default() -> Cut {
         // The root is listed by none of its names.
-        Cut { open: vec![Open { is_cut: true, ..Open::default() }], listed: Weight::default() }
+        Cut { chunk_bytes: None, open: vec![Open { is_cut: true, ..Open::default() }], listed: Weight::default() }
     }
 }
 
 impl Cut {
+    /// Cuts large files too, between chunks.
+    pub fn with_ranges(chunk_bytes: u64) -> Cut {
+        Cut { chunk_bytes: Some(chunk_bytes.max(1)), ..Cut::default() }
+    }
+
     /// Goes on with the next object of a listing in which a directory comes before what is in it, and all of that before its
     /// next neighbour. `file` is the weight of one that is copied, nothing of a directory.
     pub fn take(&mut self, path: &[u8], file: Option<Weight>, emit: &mut dyn FnMut(Bundle)) {
@@ -107,6 +129,12 @@ impl Cut {
             Some(weight) => {
                 self.listed.add(weight);
                 let listed = self.listed;
+                if let Some(chunk_bytes) = self.chunk_bytes
+                    && weight.bytes >= CUT_BYTES.max(listed.bytes / PART)
+                {
+                    self.last().is_cut = true;
+                    return ranges(path, weight, chunk_bytes, emit);
+                }
                 self.last().hold((path.to_vec(), weight), listed, emit);
             }
             None if path.is_empty() => {}
@@ -145,6 +173,19 @@ impl Cut {
     }
 }
 
+fn ranges(path: &[u8], file: Weight, chunk_bytes: u64, emit: &mut dyn FnMut(Bundle)) {
+    let length = (file.bytes / RANGES).clamp(RANGE_BYTES.0, RANGE_BYTES.1).next_multiple_of(chunk_bytes);
+    let mut start = 0;
+    while start < file.bytes {
+        let end = file.bytes.min(start.saturating_add(length));
+        let files = if start == 0 { file.files } else { 0 };
+        let mut bundle = Bundle { range: Some(Extent::new(start, end)), ..Bundle::default() };
+        bundle.push(path.to_vec(), Weight { files, bytes: end - start });
+        emit(bundle);
+        start = end;
+    }
+}
+
 fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
@@ -154,6 +195,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
+
+    const CHUNK_BYTES: u64 = 8 << 20;
 
     /// A listing of these files, as an endpoint tells it.
     fn listing(files: &BTreeMap<Vec<String>, u64>) -> Vec<(Vec<u8>, Option<Weight>)> {
@@ -168,7 +211,7 @@ mod tests {
     }
 
     fn cut(files: &BTreeMap<Vec<String>, u64>) -> Vec<Bundle> {
-        let (mut cut, mut bundles) = (Cut::default(), Vec::new());
+        let (mut cut, mut bundles) = (Cut::with_ranges(CHUNK_BYTES), Vec::new());
         cut.take(b"", None, &mut |bundle| bundles.push(bundle));
         for (path, file) in listing(files) {
             cut.take(&path, file, &mut |bundle| bundles.push(bundle));
@@ -187,9 +230,37 @@ mod tests {
         files.extend([(names("few/a/x"), 1), (names("few/b"), 2), (names("large"), 3 << 30), (names("z/y"), 1)]);
         let bundles = cut(&files);
         let holders = |path: &[u8]| bundles.iter().filter(|one| one.paths.iter().any(|there| there == path)).count();
-        assert_eq!((holders(b"few"), holders(b"few/b"), holders(b"large"), holders(b"many")), (1, 0, 1, 0));
+        assert_eq!((holders(b"few"), holders(b"few/b"), holders(b"large"), holders(b"many")), (1, 0, 192, 0));
         assert_eq!(bundles.iter().map(|one| one.weight.files).sum::<u64>(), files.len() as u64);
-        assert!((20..=30).contains(&bundles.len()), "{:?}", bundles.iter().map(|one| one.weight).collect::<Vec<_>>());
+        let whole = bundles.iter().filter(|one| one.range.is_none()).count();
+        assert!((20..=30).contains(&whole), "{:?}", bundles.iter().map(|one| one.weight).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_file_is_cut_between_chunks_by_its_size_and_only_where_it_is_much_of_what_there_is() {
+        let ranges = |bytes: u64, chunk_bytes: u64| {
+            let mut found = Vec::new();
+            let mut cut = Cut::with_ranges(chunk_bytes);
+            cut.take(b"a", Some(Weight { files: 1, bytes }), &mut |bundle| found.push(bundle));
+            cut.finish(&mut |bundle| found.push(bundle));
+            let lengths: Vec<_> = found.iter().map(|one| one.range.map_or(0, |range| range.length())).collect();
+            assert!(found.windows(2).all(|two| two[1].continues(&two[0]) && !two[0].continues(&two[1])));
+            assert_eq!(found.iter().map(|one| one.weight.files).sum::<u64>(), 1);
+            (lengths.len(), lengths[0], lengths[lengths.len() - 1])
+        };
+        let (chunk, mib) = (CHUNK_BYTES, 1 << 20);
+        assert_eq!(ranges(64 * mib - 1, chunk), (1, 0, 0));
+        assert_eq!(ranges(64 * mib, chunk), (4, 16 * mib, 16 * mib));
+        assert_eq!(ranges((20 << 30) + 1, chunk), (257, 80 * mib, 1));
+        assert_eq!(ranges(100 << 40, chunk).1, 1 << 30);
+        assert_eq!(ranges(3 << 30, 1 << 30), (3, 1 << 30, 1 << 30));
+        let mut files: BTreeMap<_, _> = (0..100).map(|n| (names(&format!("{n:03}")), 1 << 30)).collect();
+        let cut_of = |files: &_| {
+            cut(files).iter().filter(|one| one.range.is_some()).map(|one| one.paths[0].clone()).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(cut_of(&files).len(), 64);
+        files.insert(names("last"), 100 << 30);
+        assert!(cut_of(&files).contains(&b"last"[..]));
     }
 
     #[test]
@@ -220,8 +291,16 @@ mod tests {
             let is_file = |names: &Vec<String>| !paths.keys().any(|other| other.len() > names.len() && other.starts_with(names));
             let files: BTreeMap<_, _> = paths.iter().filter(|(names, _)| is_file(names)).map(|(n, b)| (n.clone(), *b)).collect();
             let bundles = cut(&files);
-            let mut seen = BTreeSet::new();
+            let (mut seen, mut brought) = (BTreeSet::new(), BTreeMap::<Vec<u8>, u64>::new());
             for bundle in &bundles {
+                if let Some(range) = bundle.range {
+                    // In order, so that each begins where the one before has ended.
+                    let so_far = brought.entry(bundle.paths[0].clone()).or_default();
+                    prop_assert_eq!(*so_far, range.start);
+                    prop_assert!(range.start % CHUNK_BYTES == 0 && bundle.weight.bytes == range.length());
+                    *so_far = range.end;
+                    continue;
+                }
                 let mut weight = Weight::default();
                 for listed in &bundle.paths {
                     for (names, bytes) in &files {
@@ -233,6 +312,10 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(weight, bundle.weight);
+            }
+            for (path, bytes) in brought {
+                prop_assert_eq!(files.get(&names(std::str::from_utf8(&path).unwrap())), Some(&bytes));
+                prop_assert!(seen.insert(path), "in ranges and whole");
             }
             prop_assert_eq!(seen.len(), files.len());
         }

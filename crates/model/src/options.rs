@@ -2,6 +2,7 @@
 
 use crate::class::Class;
 use crate::digest::DigestAlgorithm;
+use crate::extent::Extent;
 use crate::fidelity::Fidelity;
 use crate::follow::{Follow, View};
 use crate::id::JobId;
@@ -98,6 +99,10 @@ pub struct TransferOptions {
 pub struct Slice {
     /// Slices that this one takes over from: nothing more appears of them once it has begun.
     pub instead_of: Vec<JobId>,
+    /// By what slices find what others of the same job brought of a file: a secret of whoever hands them out.
+    pub run: Option<JobId>,
+    /// It brings that much of its one file and gives it no name: whoever has `run` and no range does that.
+    pub range: Option<Extent>,
 }
 
 /// Slices that one takes over from.

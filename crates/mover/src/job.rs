@@ -6,7 +6,7 @@ use model::name::Escaped;
 use model::options::{INSTEAD_OF_MAX, Slice};
 use model::pace::Timetable;
 use model::progress::Behind;
-use model::{Change, Class, Digest, Failure, Fidelity, JobId, Name, TransferOptions};
+use model::{Change, Class, Digest, Extent, Failure, Fidelity, JobId, Name, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use std::fmt;
@@ -239,6 +239,9 @@ pub fn options_to_wire(options: &TransferOptions) -> wire::message::Options {
         sealed_list: options.sealed_list.as_ref().map_or(Vec::new(), |name| name.as_bytes().to_vec()),
         is_slice: options.slice.is_some(),
         instead_of: options.slice.iter().flat_map(|slice| &slice.instead_of).map(|job| job.0.to_vec()).collect(),
+        run: options.slice.as_ref().and_then(|slice| slice.run).map_or(Vec::new(), |run| run.0.to_vec()),
+        range_start: options.slice.as_ref().and_then(|slice| slice.range).map_or(0, |range| range.start),
+        range_end: options.slice.as_ref().and_then(|slice| slice.range).map_or(0, |range| range.end),
         unfinished: options.view.as_ref().map_or(Vec::new(), |view| view.unfinished.join(&b'/')),
     }
 }
@@ -319,7 +322,17 @@ fn buffer_from_wire(number: u32) -> Option<model::options::Buffer> {
 
 fn slice_from_wire(options: &wire::message::Options) -> Option<Option<Arc<Slice>>> {
     let instead_of: Option<Vec<_>> = options.instead_of.iter().map(|job| JobId::from_slice(job)).collect();
-    let slice = instead_of.filter(|jobs| jobs.len() <= INSTEAD_OF_MAX).map(|instead_of| Slice { instead_of })?;
+    let instead_of = instead_of.filter(|jobs| jobs.len() <= INSTEAD_OF_MAX)?;
+    let run = match &options.run[..] {
+        [] => None,
+        run => Some(JobId::from_slice(run)?),
+    };
+    let range = match (options.range_start, options.range_end) {
+        (0, 0) => None,
+        (start, end) if start < end && run.is_some() => Some(Extent::new(start, end)),
+        _ => return None,
+    };
+    let slice = Slice { instead_of, run, range };
     (options.is_slice || slice == Slice::default()).then(|| options.is_slice.then(|| Arc::new(slice)))
 }
 

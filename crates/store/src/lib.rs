@@ -37,8 +37,8 @@ pub use posix::here::here;
 pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
-    Decision, Durability, Fate, Lines, LinkRule, Linked, Prune, PublishRule, STAGING_PREFIX, Sink, SinkLane, Staged,
-    StagedFile, There, ToPublish, UNKNOWN_TIME,
+    Decision, Durability, Fate, Journals, Lines, LinkRule, Linked, Parts, Prune, PublishRule, STAGING_PREFIX, Sink,
+    SinkLane, Staged, StagedFile, There, ToPublish, UNKNOWN_TIME,
 };
 pub use source::{
     DirectoryKey, End, Event, Footing, Found, Holes, Late, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,

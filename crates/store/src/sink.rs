@@ -136,6 +136,16 @@ pub struct ToPublish<'a> {
     pub staged: Staged,
 }
 
+/// Each of somebody who wrote to an object.
+pub type Journals = Vec<Vec<u8>>;
+
+/// What slices staged together of one object.
+pub struct Parts {
+    pub content: Arc<dyn SourceFile>,
+    /// Of everybody who wrote to it, or may still do so.
+    pub journals: Journals,
+}
+
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
 
@@ -280,6 +290,32 @@ pub trait Sink: Send + Sync {
     fn begin_growing(&self, entry: &Entry, stem: &str, view: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
         let _ = view;
         self.begin(entry, stem)
+    }
+
+    /// Opens a part of what slices of one run stage together, under `stem`, of an object: one file for all of them, and a journal
+    /// for each call. Nobody gives it a name; what is written is what lies in `part`. Returns the journals of others that wrote
+    /// in that part before.
+    fn begin_part(&self, entry: &Entry, stem: &str, part: Extent) -> Result<(Arc<dyn StagedFile>, Journals)> {
+        let _ = (stem, part);
+        let why = "several hosts cannot write one file at this kind of destination";
+        Err(Error::of_kind(FailureKind::Other, "begin", entry.name.as_bytes(), why))
+    }
+
+    /// Takes what slices staged together of an object, if they did: from now on no part of it is begun, and nobody who took it
+    /// before gives it a name.
+    fn take_parts(&self, entry: &Entry, stem: &str) -> Result<Option<Parts>> {
+        let _ = (entry, stem);
+        Ok(None)
+    }
+
+    /// Staging in the file that was taken. Only where nobody else writes to it any more, by the word of all its journals.
+    fn begin_on_parts(&self, entry: &Entry, stem: &str) -> Result<Arc<dyn StagedFile>> {
+        self.begin_part(entry, stem, Extent::new(0, entry.size_bytes())).map(|(file, _)| file)
+    }
+
+    /// Removes what slices staged together under stems that begin so: the job has come to its end.
+    fn drop_parts(&self, stem_prefix: &str) {
+        let _ = stem_prefix;
     }
 
     /// Opens the file of this name at the top of the destination, for lines to be appended, and makes it if it is missing. Another

@@ -22,6 +22,8 @@ pub fn check_receiver(client: &Client, endpoint: &str, path: &[u8], options: &Tr
     peer.knows(options.view.is_some(), Client::knows_views, "--show prefix", LEAVE)?;
     peer.knows(options.sealed_list.is_some(), Client::knows_lists, "--sealed-list", LEAVE)?;
     peer.knows(options.slice.is_some(), Client::knows_slices, "jobs that several hosts work on (--hosts)", UPDATE)?;
+    let is_of_run = options.slice.as_ref().is_some_and(|slice| slice.run.is_some());
+    peer.knows(is_of_run, Client::knows_ranges, "files that several hosts send in ranges (--hosts)", UPDATE)?;
     peer.knows(needs_fidelity_receiver(options), Client::knows_fidelity, FIDELITY, UPDATE)
 }
 

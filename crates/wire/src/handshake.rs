@@ -62,6 +62,9 @@ pub mod feature {
     /// Endpoints of several hosts; messages 115 to 118.
     pub const HOSTS: u64 = 1 << 27;
 
+    /// Slices that bring a range of a file: `Options.run`, `Options.range_start`, `Options.range_end`.
+    pub const RANGES: u64 = 1 << 28;
+
     /// Owners, exact modes, extended attributes, ACLs, other names of files, special files; messages 60 and 61.
     pub const FIDELITY: u64 = 1 << 10;
 
@@ -86,7 +89,8 @@ pub mod feature {
         | SOURCES
         | SLICES
         | ERRANDS
-        | HOSTS;
+        | HOSTS
+        | RANGES;
     /// Without these two peers have nothing in common.
     pub const NEEDED: u64 = CRC64NVME | PACK;
 }

@@ -151,6 +151,14 @@ pub struct Options {
     pub is_slice: bool,
     #[prost(bytes = "vec", repeated, tag = "32")]
     pub instead_of: Vec<Vec<u8>>,
+    /// What the slice shares with others of the same job: empty, or 16 bytes; and what of its one file it brings: nothing else than
+    /// from the first to before the last, where the last is not 0.
+    #[prost(bytes = "vec", tag = "33")]
+    pub run: Vec<u8>,
+    #[prost(uint64, tag = "34")]
+    pub range_start: u64,
+    #[prost(uint64, tag = "35")]
+    pub range_end: u64,
     /// Bits of `model::Fidelity`: what is kept besides content, time and permission bits less the umask.
     #[prost(uint32, tag = "60")]
     pub fidelity: u32,

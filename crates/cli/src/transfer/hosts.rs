@@ -218,11 +218,11 @@ fn summed_up(request: &Request, done: Done, started: Instant) -> Finished {
     let mut finished = finished(&quiet, &done.last, started);
     let ended = &mut finished.ended;
     let sum = |of: fn(&HostShare) -> u64| done.shares.iter().map(of).sum::<u64>();
-    // The last one skips what the others have delivered.
-    let (before_files, before_bytes) = (sum(|one| one.files) - ended.files_ok, sum(|one| one.bytes) - ended.bytes);
+    // The last one skips what the others have delivered, and completes what they have brought of files.
+    let before_files = sum(|one| one.files).saturating_sub(ended.files_ok);
     ended.files_ok += before_files;
     ended.files_skipped = ended.files_skipped.saturating_sub(before_files);
-    ended.bytes += before_bytes;
+    ended.bytes = ended.bytes.max(sum(|one| one.bytes));
     ended.sent_bytes = sum(|one| one.bytes_sent);
     let slowest = done.shares.iter().max_by_key(|one| one.bytes).filter(|one| !one.bottleneck.is_empty());
     if let Some(share) = slowest {

@@ -164,6 +164,106 @@ fn hosts_that_cannot_work_together_are_refused_with_the_reason() {
     }
 }
 
+/// What of a file several hosts stage together.
+fn ranges(site: &Site) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![site.bed.path("to")];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.parent().unwrap().file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ranges-")) {
+                found.push(path);
+            } else if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Parts that were brought whole, by their journals.
+fn journals(site: &Site) -> usize {
+    ranges(site).iter().filter(|path| path.extension().is_some_and(|extension| extension == "log")).count()
+}
+
+impl Site {
+    /// One large file, which each host sends so slowly that there is time to disturb it.
+    fn of_one_file() -> Site {
+        let mut site = Site { bed: Bed::new(), servers: Vec::new() };
+        for (names, root) in [(&["a1", "a2", "a3"][..], "from"), (&["b1", "b2"], "to")] {
+            fs::create_dir_all(site.bed.path(root)).unwrap();
+            for name in names {
+                fs::create_dir_all(site.bed.path(name)).unwrap();
+                if root == "from" {
+                    let words = ["contract", "add", "slow", "--direction", "out", "--rate", "200Mbit"];
+                    site.bed.finish(site.bed.command(name, &words)).succeeded();
+                }
+                site.serve(name, root);
+            }
+        }
+        site.bed.write("from/x/deep/large", &noise((192 << 20) + 1, 1));
+        site.bed.write("from/x/small", b"small");
+        site
+    }
+}
+
+const ONE_FILE: [&str; 8] = ["cp", "--json", "--hosts", "a2,a3", "--to-hosts", "b2", "a1:x/", "b1:y/"];
+
+#[test]
+fn one_file_is_sent_by_all_hosts_and_what_a_killed_one_had_by_others() {
+    let mut site = Site::of_one_file();
+    let done = site.bed.run(&ONE_FILE).succeeded().done();
+    site.assert_whole();
+    let size = (192 << 20) + 1 + 5;
+    assert_eq!((&done["files"]["ok"], &done["bytes"]), (&2.into(), &size.into()), "{done}");
+    for name in ["a1", "a2", "a3"] {
+        assert!(host(&done, name)["bytes"].as_u64() > Some(32 << 20), "{done}");
+    }
+    until("nothing else to be left", || fs::read_dir(site.bed.path("to")).unwrap().count() == 1);
+    // A sender is killed, and a receiver stands still and goes on when all is over.
+    fs::remove_dir_all(site.bed.path("to/y")).unwrap();
+    let child = site.bed.start(&ONE_FILE);
+    until("parts to be under way", || journals(&site) >= 6);
+    let pid = site.servers.iter().find(|(name, _)| *name == "b2").unwrap().1.pid();
+    signal(pid, Signal::STOP);
+    site.server("a2").kill();
+    let done = site.bed.wait(child).succeeded().done();
+    site.assert_whole();
+    assert!(host(&done, "a2")["lost"].as_u64() > Some(0), "{done}");
+    // Its owner changes the file in place.
+    let large = site.bed.path("to/y/deep/large");
+    let mut changed = fs::read(&large).unwrap();
+    changed.fill(7);
+    fs::write(&large, &changed).unwrap();
+    signal(pid, Signal::CONT);
+    site.bed.run(&["ls", "b2:y/"]).succeeded();
+    until("its jobs to end", || staged(&site.bed.path("to")).is_empty());
+    assert!(fs::read(&large).unwrap() == changed, "a late host has written to a file that has its name");
+}
+
+#[test]
+fn ranges_that_arrived_are_not_sent_again_after_the_command_was_killed_and_a_changed_source_voids_them() {
+    let site = Site::of_one_file();
+    let mut child = site.bed.start(&ONE_FILE);
+    until("parts to be brought", || journals(&site) >= 10);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = site.bed.run(&ONE_FILE).succeeded().done();
+    site.assert_whole();
+    assert!(done["sent_bytes"].as_u64() < Some(180 << 20), "{done}");
+    until("nothing else to be left", || ranges(&site).is_empty());
+    // The source changes in the middle: what is published is one version of it.
+    fs::remove_dir_all(site.bed.path("to/y")).unwrap();
+    let child = site.bed.start(&ONE_FILE);
+    until("parts to be brought", || journals(&site) >= 8);
+    site.bed.write("from/x/deep/large", &noise((192 << 20) + 1, 2));
+    let ran = site.bed.wait(child);
+    assert!(ran.code == Some(0) || ran.code == Some(1), "{}", ran.stderr);
+    site.bed.run(&ONE_FILE).succeeded();
+    site.assert_whole();
+    until("nothing else to be left", || ranges(&site).is_empty());
+}
+
 /// Endpoints of several hosts under one name each: a source of three, a destination of two.
 struct Houses {
     bed: Bed,

@@ -29,6 +29,18 @@ pub fn is_directory(work: &Work<'_>, endpoint: &Endpoint, path: &[u8]) -> bool {
     look(work, endpoint, path, false).is_ok()
 }
 
+/// Whether all of these take a range of a file as a slice.
+pub fn know_ranges(work: &Work<'_>, hosts: &[Endpoint]) -> bool {
+    let knows = |host: &Endpoint| {
+        client(work, host).is_ok_and(|client| {
+            let knows = client.knows_ranges().unwrap_or(false);
+            client.close();
+            knows
+        })
+    };
+    hosts.iter().all(knows)
+}
+
 /// Whether one more host sees the same as the first.
 pub fn joins(work: &Work<'_>, first: &Endpoint, newcomer: &Endpoint, path: &[u8]) -> Result<()> {
     same(work, &[first.clone(), newcomer.clone()], path, false).and_then(|seen| match seen.len() {

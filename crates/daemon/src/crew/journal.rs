@@ -1,6 +1,8 @@
 //! Which slices of a job were handed out and not committed, as the next run of the same command has to know: their hosts may still be
 //! at work.
 //!
+//! What slices of all runs of the job share for files in ranges is in `run` beside it.
+//!
 //! `crews/JOB/slices.json` below the state directory, with a lock beside it: one run of a job at a time.
 //!
 //! Invariant: a slice is in the file before a host hears of it.
@@ -20,6 +22,7 @@ const BYTES_MAX: u64 = 1 << 20;
 pub struct Journal {
     directory: PathBuf,
     slices: Vec<JobId>,
+    run: JobId,
     _lock: StateLock,
 }
 
@@ -41,7 +44,18 @@ impl Journal {
             Error::new(Exit::Failed, format!("{} is damaged", crate::error::shown(&directory)))
                 .hint("make sure that no host still works on this job (`thalweg job ls`), and remove that directory")
         })?;
-        Ok(Journal { directory, slices, _lock: lock })
+        let path = directory.join("run");
+        let known = private_file::read(&path, 64, false)?;
+        let known = known.and_then(|text| JobId::from_hex(std::str::from_utf8(&text).ok()?));
+        let run = known.unwrap_or_else(|| JobId(net::random_bytes()));
+        let text = run.to_string().into_bytes();
+        private_file::write(&path, &text, Existing::Replace).map_err(|e| Error::of_file("write", &path, e))?;
+        Ok(Journal { directory, slices, run, _lock: lock })
+    }
+
+    /// Nobody guesses it: who has it finds what others have brought of a file.
+    pub fn run(&self) -> JobId {
+        self.run
     }
 
     /// The slices that a run before this one left.

@@ -185,6 +185,7 @@ impl Crew<'_> {
     fn join(&self, site: &Site, is_receiver: bool, differing: &mut BTreeSet<Pin>) {
         for host in &site.working {
             let state = self.lock();
+            let has_ranges = state.has_ranges;
             let is_there = match is_receiver {
                 true => state.receivers.iter().any(|one| one.endpoint.pin == host.pin),
                 false => state.hosts.iter().any(|one| one.endpoint.pin == host.pin),
@@ -198,6 +199,16 @@ impl Crew<'_> {
                 continue;
             }
             match ground::joins(self.work, &first, host, path) {
+                Ok(()) if has_ranges && !ground::know_ranges(self.work, std::slice::from_ref(host)) => {
+                    if differing.insert(host.pin) {
+                        let advice = "install this version of thalweg there";
+                        (self.work.tell)(&format!(
+                            "{} does not join: it knows no ranges of files: {advice}",
+                            host.name
+                        ));
+                    }
+                    continue;
+                }
                 Ok(()) if is_receiver => self.lock().receivers.push(state::Receiver::new(host.clone())),
                 Ok(()) => self.lock().hosts.push(state::Host::new(host.clone())),
                 Err(e) if differing.insert(host.pin) => {
@@ -213,13 +224,17 @@ impl Crew<'_> {
     /// Cuts the source into bundles as it is listed. What is not listed is left to the last slice.
     fn list(&self) {
         let endpoints: Vec<_> = self.lock().hosts.iter().map(|host| host.endpoint.clone()).collect();
+        let has_ranges = self.has_ranges();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
         let selection = self.work.spec.choice.at(now);
         let question =
             Question::List { paths: vec![self.work.spec.sources[0].path().to_vec()], levels: ALL_LEVELS, digest: None };
         for endpoint in &endpoints {
             let Ok(client) = ground::client(self.work, endpoint) else { continue };
-            let mut cut = Cut::default();
+            let mut cut = match has_ranges {
+                true => Cut::with_ranges(self.work.spec.options.chunk_bytes),
+                false => Cut::default(),
+            };
             let mut add = |bundle: Bundle| self.add(bundle);
             let listed = client.ask(&question, self.work.stop, &mut |record| {
                 if let Found::Object { status, .. } = &record.found {
@@ -248,6 +263,17 @@ impl Crew<'_> {
         self.changed.notify_all();
     }
 
+    /// Whether large files are handed out in ranges: where chunks are compared with what is there, that needs one receiver.
+    fn has_ranges(&self) -> bool {
+        let state = self.lock();
+        let senders = state.hosts.iter().map(|host| &host.endpoint);
+        let hosts: Vec<_> = senders.chain(state.receivers.iter().map(|one| &one.endpoint)).cloned().collect();
+        drop(state);
+        let has = !self.work.spec.options.is_delta && ground::know_ranges(self.work, &hosts);
+        self.lock().has_ranges = has;
+        has
+    }
+
     fn add(&self, bundle: Bundle) {
         let mut state = self.lock();
         while state.board.counts().open >= OPEN_MAX && !self.is_over(&state) {
@@ -255,6 +281,7 @@ impl Crew<'_> {
         }
         let weight = bundle.weight;
         state.listed.add(weight);
+        state.ranged_bytes += if bundle.range.is_some() { weight.bytes } else { 0 };
         state.board.add(Arc::new(bundle), weight);
         self.changed.notify_all();
     }
@@ -282,17 +309,23 @@ impl Crew<'_> {
                 }
                 let (cost_max, mut room) = (state.hosts[host].rate.saturating_mul(PAGE_MS), self.list_bytes_max);
                 let claimants = state.hosts.iter().filter(|host| host.takes()).count() * LANES;
+                let mut last: Option<Arc<Bundle>> = None;
                 let page = state.board.claim(host, (claimants, cost_max), now_ms, &mut |bundle| {
-                    let is_room = bundle.list_bytes <= room;
+                    let goes_with = |last: &Arc<Bundle>| match last.range {
+                        Some(_) => bundle.continues(last),
+                        None => bundle.range.is_none() && bundle.list_bytes <= room,
+                    };
+                    let fits = last.as_ref().is_none_or(goes_with);
                     room = room.saturating_sub(bundle.list_bytes);
-                    is_room
+                    last = Some(bundle.clone());
+                    fits
                 });
                 if let Some(page) = page {
-                    let paths = page.bundles.iter().flat_map(|bundle| bundle.paths.iter().cloned()).collect();
-                    match state.task(self.work, host, Some((page.epoch, page.weight)), Some(paths), now_ms) {
+                    let epoch = page.epoch;
+                    match state.task(self.work, host, Some(page), now_ms) {
                         Ok(task) => return Some(task),
                         Err(e) => {
-                            state.board.lose(page.epoch);
+                            state.board.lose(epoch);
                             state.fail(e);
                         }
                     }
@@ -372,7 +405,7 @@ impl Crew<'_> {
             });
             let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
             turn += 1;
-            let task = state.task(self.work, host, None, None, self.now_ms())?;
+            let task = state.task(self.work, host, None, self.now_ms())?;
             drop(state);
             let outcome = self.carry_out(&task);
             match &outcome {

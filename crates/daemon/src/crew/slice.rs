@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A host that does not answer for so long is lost.
 const LEASE: Duration = Duration::from_secs(15);
 /// So is a slice in which nothing moves, though its host answers.
-const STALL: Duration = Duration::from_secs(60);
+pub const STALL: Duration = Duration::from_secs(60);
 
 pub struct Task {
     pub host: usize,
@@ -31,6 +31,8 @@ pub struct Task {
     pub role: Role,
     pub weight: Weight,
     pub since_ms: u64,
+    /// How long nothing may move.
+    pub patience: Duration,
 }
 
 pub enum Outcome {
@@ -87,7 +89,7 @@ impl Carrier<'_> {
                 Ok(told) => {
                     seen.note(&told.news);
                     (self.show)(&told.news);
-                    if let Some(outcome) = judge(&told, &seen) {
+                    if let Some(outcome) = judge(&told, &seen, task.patience) {
                         return outcome;
                     }
                 }
@@ -143,7 +145,7 @@ impl Seen {
 }
 
 /// What an answer means for whoever waits for the slice.
-fn judge(told: &Told, seen: &Seen) -> Option<Outcome> {
+fn judge(told: &Told, seen: &Seen, patience: Duration) -> Option<Outcome> {
     let news = &told.news;
     let text = || Escaped(news.text.as_bytes()).to_string();
     let reason = Reason::from_number(news.reason).unwrap_or(Reason::None);
@@ -151,8 +153,8 @@ fn judge(told: &Told, seen: &Seen) -> Option<Outcome> {
         status if status.is_end() => Some(Outcome::Ended(Box::new(told.clone()))),
         // It would try for itself; another host need not wait for that.
         Status::Waiting if matches!(reason, Reason::Unreachable | Reason::Credentials) => Some(Outcome::Stuck(text())),
-        _ if seen.moved.elapsed() >= STALL => {
-            Some(Outcome::Stuck(format!("nothing has moved for {} s", STALL.as_secs())))
+        _ if seen.moved.elapsed() >= patience => {
+            Some(Outcome::Stuck(format!("nothing has moved for {} s", patience.as_secs())))
         }
         _ => None,
     }

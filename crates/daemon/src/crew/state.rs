@@ -3,24 +3,28 @@
 //! Invariant: a slice is lost from when it is taken away until one that was told of it has succeeded.
 
 use super::journal::Journal;
-use super::slice::Task;
+use super::slice::{STALL, Task};
 use super::work::Work;
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use crate::hand_in::{OrderNews, Told};
-use cluster::{Board, Bundle, Commit, Epoch, Weight};
+use cluster::{Board, Bundle, Commit, Epoch, Page, Weight};
 use model::name::Escaped;
 use model::options::{Buffer, Slice};
 use model::order::{Role, Status};
 use model::selection::Listed;
-use model::{Exit, JobId, Location, Pin};
+use model::{Exit, Extent, JobId, Location, Pin};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use transfer::HostShare;
 
 /// Pauses of a host that lost a slice: the first, which doubles, and how many in a row it has.
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
+
+/// Of a file in ranges, within the storage, at least.
+const COPIED_PER_SECOND: u64 = 50 << 20;
 
 pub struct Host {
     pub endpoint: Endpoint,
@@ -83,6 +87,11 @@ pub struct State {
     slices: BTreeMap<Epoch, JobId>,
     pub lost: Vec<JobId>,
     pub listed: Weight,
+    /// Hosts know ranges of files.
+    pub has_ranges: bool,
+    /// Of files in ranges: what was listed, and what hosts have brought.
+    pub ranged_bytes: u64,
+    brought_bytes: u64,
     pub is_listed: bool,
     pub failed: Option<Error>,
 }
@@ -98,28 +107,33 @@ impl State {
             running: BTreeMap::new(),
             slices: BTreeMap::new(),
             listed: Weight::default(),
+            has_ranges: false,
+            ranged_bytes: 0,
+            brought_bytes: 0,
             is_listed: false,
             failed: None,
         }
     }
 
     /// An order for a host, written down as open.
-    pub fn task(
-        &mut self,
-        work: &Work<'_>,
-        host: usize,
-        claim: Option<(Epoch, Weight)>,
-        paths: Option<Vec<Vec<u8>>>,
-        now_ms: u64,
-    ) -> Result<Task> {
+    pub fn task(&mut self, work: &Work<'_>, host: usize, page: Option<Page<Arc<Bundle>>>, now_ms: u64) -> Result<Task> {
         let job = JobId(net::random_bytes());
         let mut spec = work.spec.clone();
+        let range = page.as_ref().and_then(|page| range_of(&page.bundles));
+        let paths = page.as_ref().map(|page| match (range, &page.bundles[..]) {
+            (Some(_), [first, ..]) => first.paths.clone(),
+            (_, bundles) => bundles.iter().flat_map(|bundle| bundle.paths.iter().cloned()).collect(),
+        });
         let listed = paths.map(Listed::new).transpose();
         spec.choice.listed = listed.map_err(|(path, _)| {
             let path = Escaped(&path).to_string();
             Error::new(Exit::Fatal, format!("{}: a path that leads elsewhere: {path}", self.hosts[host].share.name))
         })?;
-        spec.options.slice = Some(Arc::new(Slice { instead_of: self.lost.clone() }));
+        spec.options.slice = Some(Arc::new(Slice {
+            instead_of: self.lost.clone(),
+            run: (range.is_some() || page.is_none() && self.has_ranges).then(|| self.journal.run()),
+            range,
+        }));
         // What waits in a buffer is brought to its place by nobody who could be told of a take-over.
         spec.options.buffer = Buffer::Never;
         let Host { endpoint, role, .. } = &self.hosts[host];
@@ -134,11 +148,14 @@ impl State {
         spec.destination = at(&receiver, &spec.destination);
         self.journal.add(job)?;
         let (executor, peer) = if role == Role::Sends { (sender, receiver) } else { (receiver, sender) };
-        let (epoch, weight) = claim.map_or((None, Weight::default()), |(epoch, weight)| (Some(epoch), weight));
+        let (epoch, weight) = page.map_or((None, Weight::default()), |page| (Some(page.epoch), page.weight));
+        // Where a host was lost, the last one copies what is there of ranges within its storage.
+        let copying = Duration::from_secs(if epoch.is_none() { self.ranged_bytes / COPIED_PER_SECOND } else { 0 });
+        let patience = STALL + copying;
         if let Some(epoch) = epoch {
             self.slices.insert(epoch, job);
         }
-        Ok(Task { host, receiver: number, epoch, job, spec, executor, peer, role, weight, since_ms: now_ms })
+        Ok(Task { host, receiver: number, epoch, job, spec, executor, peer, role, weight, since_ms: now_ms, patience })
     }
 
     /// Whether the slice counts.
@@ -152,11 +169,20 @@ impl State {
         self.receivers[task.receiver].failures = 0;
         host.rate = task.weight.cost() / now_ms.saturating_sub(task.since_ms).max(1);
         host.share.slices += 1;
+        let is_range = task.spec.options.slice.as_ref().is_some_and(|slice| slice.range.is_some());
         if let Some(ended) = &told.ended {
+            let bytes = match is_range {
+                true if status_of(told) == Status::Succeeded => task.weight.bytes,
+                true => 0,
+                // What others brought of a file counts for them.
+                false if task.epoch.is_none() => ended.bytes.saturating_sub(self.brought_bytes),
+                false => ended.bytes,
+            };
+            self.brought_bytes += if is_range { bytes } else { 0 };
             host.share.files += ended.files_done;
-            host.share.bytes += ended.bytes;
+            host.share.bytes += bytes;
             host.share.bytes_sent += ended.bytes_sent;
-            if ended.bytes > 0 {
+            if bytes > 0 {
                 host.share.bottleneck = Escaped(ended.bottleneck.as_bytes()).to_string();
             }
         }
@@ -280,6 +306,12 @@ impl State {
             ..OrderNews::default()
         }
     }
+}
+
+/// Bundles that are ranges are those of one file, one after the other.
+fn range_of(bundles: &[Arc<Bundle>]) -> Option<Extent> {
+    let (first, last) = (bundles.first()?.range?, bundles.last()?.range?);
+    Some(Extent::new(first.start, last.end))
 }
 
 pub fn status_of(told: &Told) -> Status {

@@ -41,6 +41,8 @@ pub enum Violation {
     NotAChunk,
     #[error("a prefix that is empty, longer than a chunk or shorter than before")]
     Prefix,
+    #[error("a durable range that does not begin at a chunk boundary, or carries a digest")]
+    Range,
     #[error("the digest is of another algorithm or not padded with zeros")]
     Digest,
     #[error("another digest was recorded for the same extent")]

@@ -10,12 +10,14 @@ use model::{Digest, DigestAlgorithm, Extent, mutant};
 pub const RECORD_BYTES: usize = 64;
 const BODY_BYTES: usize = RECORD_BYTES - 8;
 const DIGEST_BYTES: usize = 32;
-/// Kinds of records. Two more have their numbers and are not written yet: 3 a durable range, 4 an upload.
+/// Kinds of records. One more has its number and is not written yet: 4 an upload.
 const EXTENT: u32 = 0;
 /// Its start is the number of records it vouches for.
 const CHECKPOINT: u32 = 1;
 /// The beginning of a chunk that is still growing, always with a CRC-64. Not in version 1.
 const PREFIX: u32 = 2;
+/// What the log tells is durable, and nobody writes for it any more. Not in version 1.
+const RANGE: u32 = 3;
 
 /// Records that a log may hold: each chunk four times (a chunk is recorded again when it was sent again), and 65,536
 /// checkpoints (4 MiB). A log that is full is started anew with the extents it holds. In version 2 `object_bytes` is where the
@@ -73,6 +75,12 @@ impl Appender {
         self.append(Body::Checkpoint { records: mark.records })
     }
 
+    /// Records that what a part of several hosts' work was to bring, `range`, has come to its end: all extents recorded before are
+    /// durable, and so is the name of the data, and nobody writes to it for this log any more. To be called after that is so.
+    pub fn range(&mut self, range: Extent) -> Result<[u8; RECORD_BYTES], Violation> {
+        self.append(Body::Range(range))
+    }
+
     fn append(&mut self, body: Body) -> Result<[u8; RECORD_BYTES], Violation> {
         if self.sequence >= self.records_max(&body) {
             return Err(Violation::TooMany);
@@ -88,6 +96,7 @@ impl Appender {
         match body {
             Body::Extent(extent, digest) => self.shape.check(*extent, digest),
             Body::Prefix(extent, _) => self.shape.check_prefix(*extent),
+            Body::Range(range) => self.shape.check_range(*range),
             Body::Checkpoint { records } if *records <= self.sequence => Ok(()),
             Body::Checkpoint { .. } => Err(Violation::Checkpoint),
         }
@@ -153,6 +162,16 @@ impl Shape {
         Ok(())
     }
 
+    fn check_range(&self, range: Extent) -> Result<(), Violation> {
+        match self.object_bytes {
+            Some(_) => Err(Violation::Kind),
+            None if !range.start.is_multiple_of(self.chunk_bytes) || range.end > OBJECT_BYTES_MAX => {
+                Err(Violation::Range)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn check_prefix(&self, extent: Extent) -> Result<(), Violation> {
         match self.object_bytes {
             Some(_) => Err(Violation::Kind),
@@ -170,6 +189,7 @@ pub(super) enum Body {
     Extent(Extent, Digest),
     Checkpoint { records: u32 },
     Prefix(Extent, u64),
+    Range(Extent),
 }
 
 impl Body {
@@ -177,7 +197,7 @@ impl Body {
     fn end(&self) -> u64 {
         match self {
             Body::Extent(extent, _) | Body::Prefix(extent, _) => extent.end,
-            Body::Checkpoint { .. } => 0,
+            Body::Checkpoint { .. } | Body::Range(_) => 0,
         }
     }
 }
@@ -204,6 +224,11 @@ impl Record {
                 bytes[8..16].copy_from_slice(&extent.end.to_le_bytes());
                 bytes[16..24].copy_from_slice(&crc.to_le_bytes());
                 PREFIX
+            }
+            Body::Range(range) => {
+                bytes[..8].copy_from_slice(&range.start.to_le_bytes());
+                bytes[8..16].copy_from_slice(&range.end.to_le_bytes());
+                RANGE
             }
             Body::Checkpoint { records } => {
                 bytes[..8].copy_from_slice(&u64::from(*records).to_le_bytes());
@@ -235,6 +260,8 @@ impl Record {
             EXTENT => extent_body(start, end, &digest, algorithm),
             CHECKPOINT => checkpoint_body(start, end, &digest),
             PREFIX => prefix_body(start, end, &digest),
+            RANGE if start <= end && digest == [0; DIGEST_BYTES] => Ok(Body::Range(Extent::new(start, end))),
+            RANGE => Err(Violation::Range),
             _ => Err(Violation::Kind),
         };
         Some(body.map(|body| Record { sequence, body }))

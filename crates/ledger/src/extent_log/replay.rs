@@ -20,6 +20,9 @@ pub struct Replayed {
     pub extents: Vec<Chunk>,
     /// What there is of chunks that were growing, by their start, with its CRC-64: the longest recorded. Never relied on unread.
     pub prefixes: BTreeMap<u64, (Extent, u64)>,
+    /// The last record says that this part of the object has come to its end here: all `extents` are durable, and nobody writes for
+    /// this log any more.
+    pub range: Option<Extent>,
     /// So many of `extents`, from the first, are durable by the word of a checkpoint.
     pub durable_count: usize,
     /// Length of the part that verified; anything behind it is a torn tail.
@@ -44,6 +47,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, Unusable> {
         first_records: Vec::new(),
         positions: HashMap::new(),
         prefixes: BTreeMap::new(),
+        range: None,
         durable_records: 0,
     };
     let mut rest = &bytes[header_bytes..];
@@ -58,7 +62,10 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, Unusable> {
     let durable_count = fold.first_records.partition_point(|&record| record < fold.durable_records);
     let good_bytes = bytes.len() - rest.len();
     assert_eq!(good_bytes, header_bytes + fold.end.sequence() as usize * RECORD_BYTES);
-    Ok(Replayed { header, extents: fold.extents, prefixes: fold.prefixes, durable_count, good_bytes, end: fold.end })
+    // Torn bytes behind it are somebody's who went on.
+    let range = fold.range.filter(|_| rest.is_empty());
+    let Fold { extents, prefixes, end, .. } = fold;
+    Ok(Replayed { header, extents, prefixes, range, durable_count, good_bytes, end })
 }
 
 impl Replayed {
@@ -89,6 +96,8 @@ struct Fold {
     /// Where in `extents` the chunk at an offset is.
     positions: HashMap<u64, usize>,
     prefixes: BTreeMap<u64, (Extent, u64)>,
+    /// Of the last record.
+    range: Option<Extent>,
     /// The largest number of records that a checkpoint vouched for.
     durable_records: u32,
 }
@@ -109,7 +118,12 @@ impl Fold {
             Body::Extent(extent, digest) => self.add(extent, digest, record.sequence)?,
             Body::Prefix(extent, crc) => self.add_prefix(extent, crc)?,
             Body::Checkpoint { records } => self.durable_records = self.durable_records.max(records),
+            Body::Range(_) => {}
         }
+        self.range = match record.body {
+            Body::Range(range) => Some(range),
+            _ => None,
+        };
         self.end.advance(&record.body, link_of(bytes));
         Ok(true)
     }

@@ -252,10 +252,11 @@ fn intact_records_that_cannot_be_right_make_the_log_unusable() {
     };
     assert!(replay(&forge(&log, 1, |_| ())).is_ok(), "a chunk may be recorded again");
     assert!(replay(&forge_checkpoint(&log, 1, 1)).is_ok(), "a checkpoint may vouch for all before it");
-    let cases: [(Vec<u8>, Violation); 14] = [
+    let cases: [(Vec<u8>, Violation); 15] = [
         (forge(&log, 0, |_| ()), Violation::Sequence),
         (forge(&log, 2, |_| ()), Violation::Sequence),
-        (forge(&log, 1, |r| r[48] = 3), Violation::Kind),
+        (forge(&log, 1, |r| r[48] = 3), Violation::Range),
+        (forge(&log, 1, |r| r[48] = 4), Violation::Kind),
         (forge(&log, 1, |r| r[51] = 0x80), Violation::Kind),
         (forge(&log, 1, |r| r[48] = 1), Violation::Checkpoint),
         (forge_checkpoint(&log, 1, 2), Violation::Checkpoint),

@@ -14,7 +14,7 @@ use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, INSTEAD_OF_MAX,
 use crate::pace::Timetable;
 use crate::paths::PathWish;
 use crate::selection::{Choice, Listed};
-use crate::{Fidelity, JobId};
+use crate::{Extent, Fidelity, JobId};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -84,6 +84,9 @@ form! {
     lag_alarm: String,
     // The job is a slice of one that several hosts work on, and takes over from these.
     slice: Vec<String>,
+    // What it shares with others of the same job, and how much of its one file it is to bring.
+    run: String,
+    range: [u64; 2],
     memory: usize,
     retries: u32,
     max_duration: f64,
@@ -198,6 +201,8 @@ fn of_options(options: TransferOptions) -> Form {
         max_transfer: payload_bytes_max,
         buffer: unless(buffer, default.buffer),
         class: class.map(|class| class.name().to_owned()),
+        run: slice.as_ref().and_then(|slice| Some(slice.run?.to_string())),
+        range: slice.as_ref().and_then(|slice| slice.range.map(|range| [range.start, range.end])),
         slice: slice.map(|slice| slice.instead_of.iter().map(ToString::to_string).collect()),
         ..of_following(follow.as_deref(), view.is_some(), sealed_list)
     }
@@ -259,7 +264,7 @@ impl TryFrom<Form> for TransferSpec {
             sealed_list: form.sealed_list.as_deref().map(name).transpose()?,
             buffer: word(form.buffer, default.buffer)?,
             wait: default.wait,
-            slice: form.slice.map(slice).transpose()?,
+            slice: slice(form.slice, form.run, form.range)?,
         };
         Ok(TransferSpec {
             sources: form.sources.iter().map(|text| location(text)).collect::<Result<_, _>>()?,
@@ -340,11 +345,23 @@ fn listed(paths: Vec<String>) -> Result<Listed, String> {
     Listed::new(paths).map_err(|(path, why)| format!("files: {}: {why}", Escaped(&path)))
 }
 
-fn slice(texts: Vec<String>) -> Result<Arc<Slice>, String> {
+fn slice(
+    texts: Option<Vec<String>>,
+    run: Option<String>,
+    range: Option<[u64; 2]>,
+) -> Result<Option<Arc<Slice>>, String> {
     let job = |text: &String| JobId::from_hex(text).ok_or_else(|| format!("slice {text:?} is no job"));
+    let run = run.as_ref().map(job).transpose()?;
+    let range = match range {
+        Some([start, end]) if start >= end || run.is_none() => return Err(format!("{start} to {end} is no range")),
+        range => range.map(|[start, end]| Extent::new(start, end)),
+    };
+    let Some(texts) = texts else {
+        return run.map_or(Ok(None), |_| Err("a run without a slice".to_owned()));
+    };
     let instead_of: Vec<_> = texts.iter().map(job).collect::<Result<_, _>>()?;
     match instead_of.len() <= INSTEAD_OF_MAX {
-        true => Ok(Arc::new(Slice { instead_of })),
+        true => Ok(Some(Arc::new(Slice { instead_of, run, range }))),
         false => Err(format!("a slice takes over from {INSTEAD_OF_MAX} others at most")),
     }
 }

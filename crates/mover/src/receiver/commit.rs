@@ -207,6 +207,13 @@ pub fn complete(job: &Arc<ReceiveJob>, large: Arc<Large>) {
 /// Publishes a complete large object.
 pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outcome: &mut Outcome) {
     let (listed, index) = large.place().clone();
+    if large.range().is_some() {
+        match large.end_part() {
+            Ok(()) => outcome.skipped.push((large.id, large.size_bytes)),
+            Err(e) => dead_staging(job, large, &e),
+        }
+        return;
+    }
     let Some((file, digest, size_bytes)) = large.take_complete(job.options.digest) else { return };
     if job.options.verify == Verify::Reread && !rereads(job, large, &*file, digest, size_bytes) {
         return;
@@ -301,6 +308,7 @@ fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
         return job.fail(&listed, index, kind_of(e), e.message());
     }
     large.claim(u64::MAX);
-    let extent = ExtentRecord { object: large.id, start: 0, end: large.size_bytes };
+    let wanted = large.wanted();
+    let extent = ExtentRecord { object: large.id, start: wanted.start, end: wanted.end };
     job.ask_again(&listed, index, Some(extent), &e.to_string(), e.kind);
 }

@@ -116,7 +116,14 @@ impl Decide<'_> {
         if end != End::Known || size > job.options.chunk_bytes {
             needs::check_parts(&job.options, &job.facts, size)?;
             let large = Large::new(job, entry, rule, end)?;
-            self.wanted_bytes = self.wanted_bytes.saturating_sub(large.held_bytes().max(large.spared_bytes));
+            if large.is_part_there() {
+                large.end_part()?;
+                answer.outcome.skipped.push((id, size));
+                return Ok(Decided::Settled);
+            }
+            // Whoever opened it first has reserved room for all of it.
+            let spared = if large.range().is_some() { size } else { large.held_bytes().max(large.spared_bytes) };
+            self.wanted_bytes = self.wanted_bytes.saturating_sub(spared);
             self.probe_if_large(size.saturating_sub(large.spared_bytes));
             if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
                 return Ok(Decided::Differs(Box::new(delta)));

@@ -60,6 +60,7 @@ impl Delta {
         if !job.compares_chunks()
             || large.is_open_ended
             || large.is_growing
+            || large.range().is_some()
             || rule != PublishRule::Replace
             || chunks == 0
         {

@@ -43,6 +43,11 @@ impl Decide<'_> {
         if !job.has_unfinished.load(Relaxed) && !mutant::is_on("leave-staging") {
             job.sink.drop_staged(&|stem, journal| resume::grew_in(journal, stem, job.sender, job.id));
         }
+        if let Some(run) = job.options.slice.as_ref().filter(|slice| slice.range.is_none()).and_then(|slice| slice.run)
+            && job.progress.counters.files_failed.load(Relaxed) == 0
+        {
+            job.sink.drop_parts(&resume::tag_of_parts(run));
+        }
         job.sink.close();
         let (failures, failures_untold) = told(&std::mem::take(&mut *job.decider.directory_failures.lock().unwrap()));
         let finished = Finished {

@@ -10,6 +10,8 @@
 mod feeders;
 mod growing;
 mod opening;
+mod parts;
+mod together;
 mod turns;
 
 use self::feeders::Feeders;
@@ -43,6 +45,8 @@ pub struct Large {
     listed: OnceLock<(Arc<Listed>, usize)>,
     /// This job's number among those that feed the object.
     feeder: u32,
+    /// Slices of the same run write to it too.
+    together: Option<together::Together>,
     object: Arc<Object>,
 }
 
@@ -261,6 +265,10 @@ impl Large {
             return Ok(Some(false));
         }
         let chunks = size.div_ceil(self.chunk_bytes).max(1);
+        if self.range().is_some() {
+            state.complete_bytes = Some(size);
+            return Ok(Some(true));
+        }
         if state.held.length() != size || state.digests.len() as u64 != chunks {
             // Only an open-ended object can be sealed so, and only by a peer that lies about its end.
             let why = "its chunks do not make an object of the size it was sealed with";

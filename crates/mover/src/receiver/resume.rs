@@ -35,6 +35,43 @@ pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlg
     hashed(&key)
 }
 
+/// By what the stems of a run begin.
+pub fn tag_of_parts(run: JobId) -> String {
+    hashed(&[b"ranges of ", &run.0[..]].concat())[..16].to_owned()
+}
+
+/// As `stem`, for an object that slices of one run write together. Hosts that share storage may know it by other devices.
+pub fn stem_of_parts(
+    run: JobId,
+    destination: &[u8],
+    entry: &Entry,
+    algorithm: DigestAlgorithm,
+    chunk_bytes: u64,
+) -> String {
+    let numbers = [chunk_bytes, algorithm.digest_bytes() as u64].map(u64::to_le_bytes).concat();
+    let key = [&run.0[..], &version_of_parts(entry), &numbers, destination].concat();
+    format!("{}-{}", tag_of_parts(run), hashed(&key))
+}
+
+/// A generation without its device, which is told last.
+fn version_of_parts(entry: &Entry) -> Vec<u8> {
+    let mut version = extent_log::stem_of(&entry.generation);
+    let device = version.len() - 8;
+    version[device..].fill(0);
+    version
+}
+
+/// As `header`, for an object that slices of one run write together.
+pub fn header_of_parts(
+    destination: &[u8],
+    entry: &Entry,
+    algorithm: DigestAlgorithm,
+    chunk_bytes: u64,
+    job: JobId,
+) -> Header {
+    Header { stem: version_of_parts(entry), ..header(destination, entry, algorithm, chunk_bytes, job) }
+}
+
 const GROWING: &[u8] = b"growing\0";
 
 /// What a log says of an object that grows: size and times change meanwhile.
@@ -244,7 +281,7 @@ fn crc_of(hasher: &ChunkHasher) -> u64 {
 }
 
 /// A new journal that says what is held, in place of whatever was there.
-fn start(file: &dyn StagedFile, header: &Header, chunks: Vec<(Extent, Digest)>) -> store::Result<Held> {
+pub fn start(file: &dyn StagedFile, header: &Header, chunks: Vec<(Extent, Digest)>) -> store::Result<Held> {
     file.truncate_journal(0)?;
     let Ok((mut bytes, mut appender)) = extent_log::start(header) else { return Ok(Held { chunks, appender: None }) };
     for (extent, digest) in &chunks {
@@ -257,7 +294,7 @@ fn start(file: &dyn StagedFile, header: &Header, chunks: Vec<(Extent, Digest)>) 
     Ok(Held { chunks, appender: Some(appender) })
 }
 
-fn digest_of(
+pub fn digest_of(
     file: &dyn StagedFile,
     extent: Extent,
     header: &Header,

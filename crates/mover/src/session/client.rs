@@ -241,6 +241,11 @@ impl Client {
         Ok(self.welcome()?.features & feature::SLICES != 0)
     }
 
+    /// Whether the endpoint takes a range of a file as a slice.
+    pub fn knows_ranges(&self) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature::RANGES != 0)
+    }
+
     /// Whether the endpoint tells which hosts it has.
     pub fn knows_hosts(&self) -> Result<bool, ConnectError> {
         Ok(self.welcome()?.features & feature::HOSTS != 0)

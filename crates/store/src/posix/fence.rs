@@ -77,7 +77,7 @@ pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId]) -> Result<()> {
 }
 
 /// Removes a directory with what is in it, until it is gone: somebody may still make names there.
-fn remove(place: BorrowedFd<'_>, name: &Name, levels: u32) -> Result<()> {
+pub(super) fn remove(place: BorrowedFd<'_>, name: &Name, levels: u32) -> Result<()> {
     for _ in 0..if mutant::is_on("rmdir-once") { 1 } else { TRIES_MAX } {
         let directory = match beneath::open_child(place, name) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -14,7 +14,7 @@ use super::wait::once;
 use super::{blocks, within};
 use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result, SourceFile};
-use model::{Entry, Extent, Name, mutant};
+use model::{Entry, Extent, FailureKind, Name, mutant};
 use os::fs::{chmodat, chownat, fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
@@ -47,9 +47,24 @@ pub struct LargeFile {
     journal: Mutex<File>,
     data_name: CString,
     journal_name: CString,
+    /// Others write to it too, and none of them gives it a name.
+    is_part: bool,
 }
 
 impl LargeFile {
+    /// What `parts` has opened.
+    pub(super) fn of_parts(
+        shared: Arc<Shared>,
+        staging: Arc<Staging>,
+        data: (CString, File),
+        journal: (CString, File),
+        is_part: bool,
+    ) -> LargeFile {
+        let ((data_name, data), (journal_name, journal)) = (data, journal);
+        let (data, journal) = (Arc::new(data), Mutex::new(journal));
+        LargeFile { shared, staging, data, view: None, journal, data_name, journal_name, is_part }
+    }
+
     pub fn open(
         shared: Arc<Shared>,
         entry: &Entry,
@@ -95,6 +110,7 @@ impl LargeFile {
             journal: Mutex::new(journal),
             data_name,
             journal_name: file_name(&stem, "log"),
+            is_part: false,
         };
         let size_bytes = (room != Room::Growing).then_some(entry.size_bytes());
         let held = file.read_journal(size_bytes).map_err(fail)?;
@@ -163,20 +179,22 @@ impl LargeFile {
         if size_bytes == 0 || self.data.metadata()?.len() == size_bytes {
             return Ok(());
         }
-        // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
         let is_sparse = self.shared.keeper.fidelity.sparse;
-        if room == Room::Reserved && !is_sparse && !super::facts::is_memory_backed(self.data.as_fd()) {
-            match retry_on_intr(|| fallocate(&self.data, FallocateFlags::empty(), 0, size_bytes)) {
-                Ok(()) => return Ok(()),
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
-                Err(e) => {
-                    self.discard();
-                    return Err(e.into());
-                }
-            }
-        }
-        Ok(retry_on_intr(|| ftruncate(&self.data, size_bytes))?)
+        make_room(&self.data, size_bytes, room == Room::Reserved && !is_sparse).inspect_err(|_| self.discard())
     }
+}
+
+/// Gives a new file its size, and its room on storage where that can be reserved.
+pub(super) fn make_room(file: &File, size_bytes: u64, is_reserved: bool) -> io::Result<()> {
+    // On memory-backed storage allocating up front runs alone before the data and only costs (data-path.md).
+    if is_reserved && !super::facts::is_memory_backed(file.as_fd()) {
+        match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, size_bytes)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(retry_on_intr(|| ftruncate(file, size_bytes))?)
 }
 
 /// An attempt may have died when its data had got its owner and mode, and not its name: it becomes ours again. Whether all
@@ -314,6 +332,9 @@ impl StagedFile for LargeFile {
     }
 
     fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
+        if self.is_part {
+            return Err(Error::of_kind(FailureKind::Other, "publish", b"", "a part of a file has no name"));
+        }
         let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
         if let Some(view) = &self.view {
             view.finish(entry.size_bytes())?;
@@ -342,7 +363,8 @@ impl StagedFile for LargeFile {
         if let Some(view) = &self.view {
             view.remove();
         }
-        for name in [&self.data_name, &self.journal_name] {
+        // Of a part only its word is withheld: the journal that stays says that somebody may still write.
+        for name in [&self.data_name, &self.journal_name].into_iter().filter(|_| !self.is_part) {
             let _ = unlinkat(&self.staging.directory, name, AtFlags::empty());
         }
     }

@@ -1,6 +1,6 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
-//! `list`, `ordered` and `source` read, `watch` with `hints` follows, `staging` with `sweep`, `slices`, `fence` and `host`, `large` with `view`, `lane` and `sink` write, `blocks` chooses the engines for
+//! `list`, `ordered` and `source` read, `watch` with `hints` follows, `staging` with `sweep`, `slices`, `fence` and `host`, `large` with `view` and `parts`, `lane` and `sink` write, `blocks` chooses the engines for
 //! both, `beneath` and `tree` keep both below their roots. `attributes` reads and `keep` applies what is said of objects beside
 //! content, `nodes` makes what has none, `owners` knows users and groups, `sparse` leaves holes. `target`, with
 //! `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside copying them; `here` is how a user's own path leads
@@ -21,6 +21,7 @@ mod staging;
 mod fence;
 mod sweep;
 mod large;
+mod parts;
 mod view;
 mod lines;
 mod lane;

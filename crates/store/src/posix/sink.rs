@@ -21,13 +21,15 @@ use super::spelling::{self, Spellings};
 use super::staging::FileNumber;
 use super::sweep;
 use super::tree::Tree;
-use super::{facts, fence, host, list};
-use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There};
+use super::{facts, fence, host, list, parts};
+use crate::sink::{
+    Decision, Journals, LinkRule, Linked, Parts, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There,
+};
 use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Lines, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::mutant;
-use model::{Entry, FailureKind, Fidelity, JobId, Kind, Name, ObjectId};
+use model::{Entry, Extent, FailureKind, Fidelity, JobId, Kind, Name, ObjectId};
 use os::fs::{fchmod, futimens, mkdirat, openat, unlinkat};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
@@ -292,6 +294,25 @@ impl Sink for PosixSink {
     fn begin_growing(&self, entry: &Entry, stem: &str, view: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
         let (file, journal) = LargeFile::open(self.shared.clone(), entry, stem, Room::Growing, view)?;
         Ok((Arc::new(file), journal))
+    }
+
+    fn begin_part(&self, entry: &Entry, stem: &str, part: Extent) -> Result<(Arc<dyn StagedFile>, Journals)> {
+        let (file, journals) = parts::begin(&self.shared, entry, stem, part)?;
+        Ok((Arc::new(file), journals))
+    }
+
+    fn take_parts(&self, entry: &Entry, stem: &str) -> Result<Option<Parts>> {
+        parts::take(&self.shared, entry, stem)
+    }
+
+    fn begin_on_parts(&self, entry: &Entry, stem: &str) -> Result<Arc<dyn StagedFile>> {
+        Ok(Arc::new(parts::begin_on_all(&self.shared, entry, stem)?))
+    }
+
+    fn drop_parts(&self, stem_prefix: &str) {
+        for staging in self.shared.left_over().values() {
+            parts::drop_all(staging, stem_prefix);
+        }
     }
 
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {

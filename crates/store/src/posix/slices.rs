@@ -9,6 +9,9 @@ pub const SLICE_PREFIX: &[u8] = b"slice-";
 /// The mark of one that was taken over, beside the staging of hosts.
 pub const VOID_PREFIX: &[u8] = b"void-";
 
+/// What slices of one run stage together of one object, beside the staging of hosts.
+pub const RANGES_PREFIX: &[u8] = b"ranges-";
+
 pub fn slice_name(job: JobId) -> Name {
     name(SLICE_PREFIX, job)
 }

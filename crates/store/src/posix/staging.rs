@@ -7,6 +7,7 @@
 //!         KEY.data  KEY.log        one large object and its extent log; the log is locked while an attempt works on it
 //!         slice-JOB/               the same for one slice of a job that several hosts work on (`fence`)
 //!     void-JOB/                    a slice that another host has taken over
+//!     ranges-STEM/                 one large object that several slices write together (`parts`)
 //! ```
 //!
 //! Invariants:
@@ -69,6 +70,16 @@ impl Staging {
             return Ok(Staging { directory, device, levels, parent });
         }
         Err(failed(Errno::BUSY))
+    }
+
+    /// A directory that is nobody's alone.
+    pub fn of_parts(directory: Arc<OwnedFd>, device: u64) -> Staging {
+        Staging { parent: directory.clone(), directory, device, levels: Vec::new() }
+    }
+
+    /// The directory of all hosts.
+    pub fn top(&self) -> &Arc<OwnedFd> {
+        self.levels.first().map_or(&self.directory, |(directory, _)| directory)
     }
 
     /// A fresh directory for one lane's small files, locked for as long as the descriptor lives.

@@ -10,7 +10,7 @@
 //! - A pair is taken over into this host's directory, where it is found again, with its lock won.
 
 use super::host::HOST_PREFIX;
-use super::slices::{SLICE_PREFIX, VOID_PREFIX};
+use super::slices::{RANGES_PREFIX, SLICE_PREFIX, VOID_PREFIX};
 use super::{beneath, facts, list};
 use model::{Name, mutant};
 use os::fs::{renameat_with, unlinkat};
@@ -124,9 +124,16 @@ impl<'a> Sweep<'a> {
     /// Whoever could still come with a slice that was taken over has no warrant any more.
     fn sweep_voids(&self, shared: &OwnedFd) {
         let _ = list::read_directory(shared.as_fd(), &mut |name, status| {
-            let is_old = status.is_ok_and(|status| self.now - status.st_ctime > KEPT_SECONDS + CLOCKS_APART_SECONDS);
+            let is_old =
+                status.as_ref().is_ok_and(|status| self.now - status.st_ctime > KEPT_SECONDS + CLOCKS_APART_SECONDS);
             if is_old && name.as_bytes().starts_with(VOID_PREFIX) {
                 let _ = unlinkat(shared, name.as_c_str(), AtFlags::REMOVEDIR);
+            }
+            if let Ok(status) = status
+                && name.as_bytes().starts_with(RANGES_PREFIX)
+                && is_untouched(shared, name, &status, self.now, 1)
+            {
+                remove(shared, name, &status, 1);
             }
             true
         });

@@ -25,6 +25,8 @@ pub fn run(data: &[u8]) {
     let (is_slice, instead_of) =
         (bytes.u8() & 1 == 1, vec![vec![bytes.u8(); usize::from(bytes.u8())]; usize::from(bytes.u8())]);
     let sealed_list = vec![bytes.u8(); usize::from(bytes.u8())];
+    let (run, range_start, range_end) =
+        (vec![bytes.u8(); usize::from(bytes.u8())], u64::from(bytes.u8()), u64::from(bytes.u8()));
     let congestion = String::from_utf8_lossy(bytes.rest()).into_owned();
     let told = Options {
         fsync,
@@ -48,6 +50,9 @@ pub fn run(data: &[u8]) {
         sealed_list,
         is_slice,
         instead_of,
+        run,
+        range_start,
+        range_end,
     };
     match options_from_wire(&told) {
         Ok(options) => assert_eq!(options_to_wire(&options), told, "options were adjusted"),

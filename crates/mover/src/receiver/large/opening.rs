@@ -1,10 +1,11 @@
 //! How a large object comes to its staging: as new, or with what an earlier attempt left.
 
 use super::super::{ReceiveJob, resume};
-use super::{Large, Object, kind_of};
+use super::together::Together;
+use super::{Large, Object, State, kind_of};
 use model::{Entry, Extent, FailureKind};
 use std::sync::{Arc, OnceLock};
-use store::{PublishRule, StagedFile};
+use store::{Parts, PublishRule, StagedFile};
 
 impl Large {
     /// Looks for what an earlier attempt left; staging is otherwise opened when the first chunk comes.
@@ -30,13 +31,19 @@ impl Large {
                 true => resume::stem_of_growing(job.sender, &path, entry, options.digest, options.chunk_bytes),
                 false => resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
             },
+            together: match (&options.slice, end) {
+                (Some(slice), model::End::Known) => Together::of(slice, &path, entry, options),
+                _ => None,
+            },
             path,
             listed: OnceLock::new(),
             feeder,
             object,
         };
-        if !large.is_open_ended && job.sink.has_journal(entry, &large.stem) {
-            match large.open(job, entry) {
+        let parts = large.take_parts(job, entry)?;
+        let is_begun = || parts.is_some() || large.range().is_some() || job.sink.has_journal(entry, &large.stem);
+        if !large.is_open_ended && is_begun() {
+            match large.open(job, entry, parts.as_ref()) {
                 // Its log could not be written: it is gone, and the object comes whole.
                 Err(e) if kind_of(&e) == FailureKind::WriteError => {}
                 Err(e) => return Err(e),
@@ -49,19 +56,46 @@ impl Large {
 
     /// The staging of the object; `None` after it was discarded, or handed out to be published.
     pub fn file(&self, job: &ReceiveJob) -> store::Result<Option<Arc<dyn StagedFile>>> {
-        self.open(job, self.entry())
+        self.open(job, self.entry(), None)
     }
 
     /// The same before the object has its place.
     pub fn staging(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
-        self.open(job, entry)
+        self.open(job, entry, None)
     }
 
-    fn open(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Arc<dyn StagedFile>>> {
+    fn open(
+        &self,
+        job: &ReceiveJob,
+        entry: &Entry,
+        parts: Option<&Parts>,
+    ) -> store::Result<Option<Arc<dyn StagedFile>>> {
         let mut state = self.object.state.lock().unwrap();
         if state.is_over_for(self.feeder) || state.file.is_some() {
             return Ok(state.file.clone().filter(|_| state.feeders.is_there(self.feeder)));
         }
+        let of_parts = match (&self.together, parts) {
+            (Some(Together { stem, range: Some(range) }), _) => {
+                Some(self.open_part(job, entry, (stem, *range), &mut state)?)
+            }
+            (_, Some(parts)) => self.open_on_parts(job, entry, parts, &mut state)?,
+            _ => None,
+        };
+        let file = match of_parts {
+            Some(file) => file,
+            None => self.open_own(job, entry, &mut state)?,
+        };
+        state.file = Some(file.clone());
+        Ok(Some(file))
+    }
+
+    /// Staging that is this job's alone.
+    pub(super) fn open_own(
+        &self,
+        job: &ReceiveJob,
+        entry: &Entry,
+        state: &mut State,
+    ) -> store::Result<Arc<dyn StagedFile>> {
         let (file, journal) = match self.spared_bytes {
             _ if self.is_growing => {
                 let view = job.options.view.as_ref().and_then(|view| view.name_of(&entry.name));
@@ -85,14 +119,10 @@ impl Large {
             let asked = (&header, entry.size_bytes());
             let held = resume::open(&*file, &journal, asked, &|| job.end.is_set()).inspect_err(|_| file.discard())?;
             for (extent, digest) in held.chunks {
-                if state.held.insert(extent) {
-                    state.digests.insert(extent.start, digest);
-                    state.resumed_bytes += extent.length();
-                }
+                state.hold(extent, digest);
             }
             state.appender = held.appender;
         }
-        state.file = Some(file.clone());
-        Ok(Some(file))
+        Ok(file)
     }
 }

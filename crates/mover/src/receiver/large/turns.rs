@@ -49,7 +49,7 @@ impl Large {
                 // In the same moment: what is held is held in this staging, and not in one that comes after it.
                 return state.file.clone().map_or(Claimed::Nothing, Claimed::Held);
             }
-            if end.is_set() {
+            if end.is_set() || !self.takes(extent) {
                 return Claimed::Nothing;
             }
             let is_other = |(taken, ..): &&(Extent, u32, Breaker)| {

@@ -1,0 +1,182 @@
+//! Large objects that slices of one run write together: a slice with a range brings that much of one and gives it no name; the
+//! slice that ends the run takes what they brought, and goes on as from an earlier attempt.
+//!
+//! Invariants:
+//! - A slice writes nothing outside its range, and says that the range is over (`end_part`) when every chunk of it is durable and no
+//!   lane writes to it any more.
+//! - What was written together gets a final name only when all who wrote to it have said so: somebody else may write to it later,
+//!   also when it has its name. Otherwise what is held is copied into a file of this job's own, and counts as far as it has the
+//!   recorded digests there.
+//! - Whatever was brought, the sender of the last slice says that its source still is the version that was listed (`feeders`): all
+//!   that was read before it is of that version.
+//!
+//! Not here: where it lies, and who sees whose journal (`store::posix::parts`).
+
+use super::super::{ReceiveJob, resume};
+use super::together::Together;
+use super::{Large, State};
+use crate::progress::count;
+use ledger::extent_log::{self, Header, Replayed};
+use model::{Digest, Entry, Extent};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::{Parts, SourceFile, StagedFile};
+
+impl Large {
+    pub fn range(&self) -> Option<Extent> {
+        self.together.as_ref().and_then(|together| together.range)
+    }
+
+    /// What of the object this job is to bring.
+    pub fn wanted(&self) -> Extent {
+        self.range().unwrap_or(Extent::new(0, self.size_bytes))
+    }
+
+    /// Whether this job may write there.
+    pub fn takes(&self, extent: Extent) -> bool {
+        self.range().is_none_or(|range| range.start <= extent.start && extent.end <= range.end)
+    }
+
+    /// What others brought of the object, for the slice that completes it.
+    pub(super) fn take_parts(&self, job: &ReceiveJob, entry: &Entry) -> store::Result<Option<Parts>> {
+        match &self.together {
+            Some(Together { stem, range: None }) => job.sink.take_parts(entry, stem),
+            _ => Ok(None),
+        }
+    }
+
+    /// Staging for a range. What others have brought of it by their last word counts.
+    pub(super) fn open_part(
+        &self,
+        job: &ReceiveJob,
+        entry: &Entry,
+        (stem, range): (&str, Extent),
+        state: &mut State,
+    ) -> store::Result<Arc<dyn StagedFile>> {
+        let (file, journals) = job.sink.begin_part(entry, stem, range)?;
+        let header = self.header_of_parts(job, entry);
+        if let Ok((bytes, appender)) = extent_log::start(&header) {
+            file.append_journal(&bytes)?;
+            state.appender = Some(appender);
+        }
+        // The rest is not this job's.
+        state.held.insert(Extent::new(0, range.start));
+        state.held.insert(Extent::new(range.end, self.size_bytes));
+        let replayed = journals.iter().filter_map(|journal| replayed(journal, &header));
+        let over: Vec<_> = replayed.filter(|replayed| replayed.range.is_some()).collect();
+        for (extent, digest) in self.chunks(&over) {
+            if range.start <= extent.start && extent.end <= range.end && state.held.insert(extent) {
+                state.digests.insert(extent.start, digest);
+                state.resumed_bytes += extent.length();
+            }
+        }
+        Ok(file)
+    }
+
+    /// The range is there whole: from here on it counts, and nothing is written to it in this job's name.
+    pub fn end_part(&self) -> store::Result<()> {
+        let mut state = self.object.state.lock().unwrap();
+        let (Some(file), Some(mut appender)) = (state.file.take(), state.appender.take()) else { return Ok(()) };
+        state.complete_bytes = Some(self.size_bytes);
+        file.checkpoint()?;
+        if let Ok(record) = appender.range(self.wanted()) {
+            file.append_journal(&record)?;
+            file.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    pub fn is_part_there(&self) -> bool {
+        self.range().is_some() && self.object.state.lock().unwrap().held.covers(self.size_bytes)
+    }
+
+    /// The staging of an object that others have written to before, with what they brought.
+    pub(super) fn open_on_parts(
+        &self,
+        job: &ReceiveJob,
+        entry: &Entry,
+        parts: &Parts,
+        state: &mut State,
+    ) -> store::Result<Option<Arc<dyn StagedFile>>> {
+        let Some(Together { stem, .. }) = &self.together else { return Ok(None) };
+        let header = self.header_of_parts(job, entry);
+        let replayed: Vec<_> = parts.journals.iter().map(|journal| replayed(journal, &header)).collect();
+        let are_over = replayed.iter().all(|one| one.as_ref().is_some_and(|one| one.range.is_some()));
+        let replayed: Vec<_> = replayed.into_iter().flatten().collect();
+        let chunks = self.chunks(&replayed);
+        if are_over {
+            // Another one may have taken it meanwhile.
+            let Ok(file) = job.sink.begin_on_parts(entry, stem) else { return Ok(None) };
+            let held = resume::start(&*file, &header, chunks)?;
+            for (extent, digest) in held.chunks {
+                state.hold(extent, digest);
+            }
+            state.appender = held.appender;
+            return Ok(Some(file));
+        }
+        let file = self.open_own(job, entry, state)?;
+        for (extent, digest) in chunks {
+            if job.end.is_set() {
+                break;
+            }
+            if !state.held.contains(extent) && copy(&*file, &*parts.content, extent)? {
+                count(&job.progress.blocks_compared, 1);
+                if resume::digest_of(&*file, extent, &header, self.size_bytes)? == Some(digest) {
+                    state.hold(extent, digest);
+                    if let Some(Ok(record)) = state.appender.as_mut().map(|appender| appender.extent(extent, &digest)) {
+                        file.append_journal(&record)?;
+                    }
+                }
+            }
+        }
+        Ok(Some(file))
+    }
+
+    /// Chunks of the object, none twice, and none that is told in two ways.
+    fn chunks(&self, replayed: &[Replayed]) -> Vec<(Extent, Digest)> {
+        let mut chunks: BTreeMap<u64, Option<(Extent, Digest)>> = BTreeMap::new();
+        let end = |start: u64| self.size_bytes.min(start.saturating_add(self.chunk_bytes));
+        for chunk in replayed.iter().flat_map(|one| &one.extents).filter(|(extent, _)| extent.end == end(extent.start))
+        {
+            let known = chunks.entry(chunk.0.start).or_insert(Some(*chunk));
+            if *known != Some(*chunk) {
+                *known = None;
+            }
+        }
+        chunks.into_values().flatten().collect()
+    }
+
+    fn header_of_parts(&self, job: &ReceiveJob, entry: &Entry) -> Header {
+        let options = &job.options;
+        resume::header_of_parts(&self.path, entry, options.digest, options.chunk_bytes, job.id)
+    }
+}
+
+impl State {
+    pub(super) fn hold(&mut self, extent: Extent, digest: Digest) {
+        if self.held.insert(extent) {
+            self.digests.insert(extent.start, digest);
+            self.resumed_bytes += extent.length();
+        }
+    }
+}
+
+fn replayed(journal: &[u8], header: &Header) -> Option<Replayed> {
+    extent_log::replay(journal).ok().filter(|replayed| replayed.header.is_same_object(header))
+}
+
+/// Brings an extent to the same place in a file of this job's own. False when it is not there whole.
+fn copy(file: &dyn StagedFile, content: &dyn SourceFile, extent: Extent) -> store::Result<bool> {
+    let mut at = extent.start + file.copy_from(content, extent);
+    let mut block = vec![0; crate::limits::BLOCK_BYTES];
+    while at < extent.end {
+        let wanted = block.len().min((extent.end - at) as usize);
+        let read = content.read_at(at, &mut block[..wanted])?;
+        if read == 0 {
+            return Ok(false);
+        }
+        file.write_at(at, &block[..read])?;
+        at += read as u64;
+    }
+    Ok(true)
+}
