@@ -37,6 +37,8 @@ pub struct Client {
     shared: Arc<Shared>,
     /// How long an answer may take to begin.
     patience: Duration,
+    /// The same for a connection, its handshake and what follows the head.
+    calm: Duration,
 }
 
 struct Shared {
@@ -68,12 +70,17 @@ impl Client {
         let tls = if origin.is_tls { Some(trust.client()?) } else { None };
         let (idle, opened) = (Mutex::default(), AtomicUsize::new(0));
         let shared = Arc::new(Shared { origin, tls, idle, opened, stop });
-        Ok(Client { shared, patience: PROGRESS_MAX })
+        Ok(Client { shared, patience: PROGRESS_MAX, calm: PROGRESS_MAX })
     }
 
     /// The same, for requests that take a server long before it answers.
     pub fn patient(&self, patience: Duration) -> Client {
         Client { patience: patience.max(PROGRESS_MAX), ..self.clone() }
+    }
+
+    /// The same, for whoever has somebody else to ask: it waits nowhere for longer than that.
+    pub fn within(&self, patience: Duration) -> Client {
+        Client { patience, calm: patience, ..self.clone() }
     }
 
     pub fn origin(&self) -> &Origin {
@@ -108,7 +115,7 @@ impl Client {
 
     pub(crate) fn open(&self) -> Result<Connection> {
         let Shared { origin, tls, opened, stop, .. } = &*self.shared;
-        Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop)
+        Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop, self.calm)
     }
 
     fn exchange(&self, mut connection: Connection, request: &Request<'_>) -> Result<Response> {
