@@ -27,6 +27,11 @@ fn three_members_do_what_every_engine_has_to_and_outlive_their_leader() {
     let mut members = Members::start(dir.path(), 3);
     let etcd = engine(members.urls());
     examine(&etcd, "/thalweg/0123456789abcdef/", &pass);
+    // The first that is asked stands still.
+    members.pause(0, true);
+    assert!(std::iter::repeat_with(|| etcd.get(&["/x".into()])).take(9).any(|got| got.is_ok()));
+    members.pause(0, false);
+    members.wait();
     let leader = members.leader();
     members.kill(leader);
     let began = Instant::now();

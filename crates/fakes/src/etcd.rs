@@ -56,6 +56,13 @@ impl Members {
         }
     }
 
+    /// Has a member stand still, or go on.
+    pub fn pause(&self, at: usize, is_paused: bool) {
+        let signal = if is_paused { "-STOP" } else { "-CONT" };
+        let sent = Command::new("kill").args([signal, &self.pid(at).to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// Starts a member again with what it has.
     pub fn launch(&mut self, at: usize) {
         let scheme = self.scheme();
