@@ -112,7 +112,6 @@ impl State {
         paths: Option<Vec<Vec<u8>>>,
         now_ms: u64,
     ) -> Result<Task> {
-        let job = JobId(net::random_bytes());
         let mut spec = work.spec.clone();
         let listed = paths.map(Listed::new).transpose();
         spec.choice.listed = listed.map_err(|(path, _)| {
@@ -132,7 +131,7 @@ impl State {
         };
         spec.sources = vec![at(&sender, &spec.sources[0])];
         spec.destination = at(&receiver, &spec.destination);
-        self.journal.add(job)?;
+        let job = self.journal.begin()?;
         let (executor, peer) = if role == Role::Sends { (sender, receiver) } else { (receiver, sender) };
         let (epoch, weight) = claim.map_or((None, Weight::default()), |(epoch, weight)| (Some(epoch), weight));
         if let Some(epoch) = epoch {
