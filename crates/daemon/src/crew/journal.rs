@@ -8,7 +8,7 @@
 //!
 //! Not here: what is done already. The destination says that.
 
-use super::mirror::{AHEAD, Mirror, is_silent};
+use super::mirror::{Mirror, is_silent};
 use super::work::Common;
 use crate::error::{Error, Result};
 use crate::private_file::{self, Existing};
@@ -52,6 +52,7 @@ impl Journal {
                 slices.extend(left);
                 slices.sort_by_key(|slice| slice.0);
                 slices.dedup();
+                mirror.keep(&slices);
                 Some(mirror)
             }
             Some(Err(e)) if is_silent(&e) => {
@@ -77,7 +78,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be written down; then no host may hear of it.
     pub fn begin(&mut self) -> Result<JobId> {
-        let open_max = INSTEAD_OF_MAX - self.mirror.as_ref().map_or(0, |_| AHEAD);
+        let open_max = INSTEAD_OF_MAX.saturating_sub(self.mirror.as_ref().map_or(0, |mirror| mirror.ahead()));
         if self.slices.len() >= open_max {
             let text = format!("{open_max} parts of the job are open or lost");
             return Err(

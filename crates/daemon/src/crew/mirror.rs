@@ -12,13 +12,14 @@
 use crate::error::{Error, Result};
 use crate::hosts::Shared;
 use cluster::coordinator::Lease;
+use model::options::INSTEAD_OF_MAX;
 use model::{Exit, JobId};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tracing::warn;
 
 /// Numbers that are written down and not used: about a minute's work of eight hosts.
-pub const AHEAD: usize = 64;
+const AHEAD: usize = 64;
 const LEASE_SECONDS: u64 = 30;
 const INTERVAL: Duration = Duration::from_secs(5);
 const BYTES_MAX: u64 = 1 << 20;
@@ -43,6 +44,17 @@ struct State {
     is_over: bool,
 }
 
+impl State {
+    /// How many to have written down: so that what a command leaves can be taken over by the next one, however often that happens.
+    fn wanted(&self) -> usize {
+        AHEAD.min(INSTEAD_OF_MAX.saturating_sub(self.used.len()) / 2)
+    }
+
+    fn is_low(&self) -> bool {
+        2 * self.ahead.len() < self.wanted()
+    }
+}
+
 impl Mirror {
     /// Takes the lock, and returns what a command before this one left.
     ///
@@ -58,8 +70,14 @@ impl Mirror {
             return Err(taken(other));
         }
         let bytes = mirror.shared.records.get(&mirror.key("slices.json"), BYTES_MAX, false)?.unwrap_or_default();
-        let texts: Vec<String> = serde_json::from_slice(&bytes).unwrap_or_default();
-        let left = texts.iter().filter_map(|text| JobId::from_hex(text)).collect::<Vec<_>>();
+        let texts =
+            if bytes.is_empty() { Some(Vec::new()) } else { serde_json::from_slice::<Vec<String>>(&bytes).ok() };
+        let left = texts.and_then(|texts| texts.iter().map(|text| JobId::from_hex(text)).collect::<Option<Vec<_>>>());
+        let left = left.ok_or_else(|| {
+            Error::new(Exit::Failed, format!("{} is damaged", shared.records.named(&mirror.key("slices.json")))).hint(
+                "make sure that no host still works on this job (`thalweg job ls`), and remove it with `etcdctl del`",
+            )
+        })?;
         mirror.lock().used.clone_from(&left);
         mirror.replenish()?;
         let weak = Arc::downgrade(&mirror);
@@ -79,10 +97,15 @@ impl Mirror {
         }
         let number = state.ahead.pop().unwrap_or_else(|| JobId(net::random_bytes()));
         state.used.push(number);
-        if state.ahead.len() < AHEAD / 2 {
+        if state.is_low() {
             self.changed.notify_all();
         }
         Ok(number)
+    }
+
+    /// How many are written down and not used.
+    pub fn ahead(&self) -> usize {
+        self.lock().ahead.len()
     }
 
     /// What is open, as the journal has it.
@@ -114,8 +137,7 @@ impl Mirror {
         let fresh: Vec<_> = std::iter::repeat_with(|| JobId(net::random_bytes())).take(AHEAD).collect();
         let (texts, fresh) = {
             let state = self.lock();
-            let is_low = state.ahead.len() < AHEAD / 2;
-            let fresh = if is_low { &fresh[state.ahead.len()..] } else { &[] };
+            let fresh = if state.is_low() { &fresh[state.ahead.len()..state.wanted()] } else { &[] };
             let all = state.used.iter().chain(&state.ahead).chain(fresh);
             (all.map(ToString::to_string).collect::<Vec<_>>(), fresh.to_vec())
         };
@@ -163,7 +185,7 @@ impl Mirror {
 /// Until the job is over, or nobody has the mirror any more.
 fn keep(mirror: &Weak<Mirror>) {
     while let Some(this) = mirror.upgrade() {
-        let is_calm = |state: &mut State| !state.is_over && state.ahead.len() >= AHEAD / 2;
+        let is_calm = |state: &mut State| !state.is_over && !state.is_low();
         let waited = this.changed.wait_timeout_while(this.lock(), INTERVAL, is_calm);
         if waited.unwrap_or_else(PoisonError::into_inner).0.is_over {
             return;
@@ -189,4 +211,41 @@ const TAKEN: &str = "the same command runs on ";
 fn taken(other: &str) -> Error {
     Error::new(Exit::Temporary, format!("{TAKEN}{other}, or ran there less than {LEASE_SECONDS} s ago"))
         .hint("wait for it, or stop it there; what is delivered stays")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::coordinator::Coordinator;
+    use conformance::coordinators::Memory;
+    use net::Identity;
+
+    #[test]
+    fn a_job_is_coordinated_once_and_what_was_begun_is_known_to_whoever_goes_on() {
+        let (state, memory) = (tempfile::tempdir().unwrap(), Arc::new(Memory::default()));
+        let coordinator: Arc<dyn Coordinator> = memory.clone();
+        let shared = Shared::begin(state.path(), &coordinator, None, &Identity::generate().unwrap(), "h1").unwrap();
+        let job = JobId([7; 16]);
+        let (first, left) = Mirror::open(&shared, job).unwrap();
+        assert_eq!(left, []);
+        let refused = Mirror::open(&shared, job).err().unwrap();
+        assert!(refused.message.contains("runs on h1") && !is_silent(&refused), "{refused}");
+        // Nobody waits while it is silent, and what is used until then is known.
+        memory.silence(true);
+        let used: Vec<_> = std::iter::repeat_with(|| first.take().unwrap()).take(AHEAD + 9).collect();
+        assert!(is_silent(&Mirror::open(&shared, JobId([8; 16])).err().unwrap()));
+        // Its host dies.
+        first.lock().is_over = true;
+        memory.silence(false);
+        memory.advance(LEASE_SECONDS + 1);
+        let (second, left) = Mirror::open(&shared, job).unwrap();
+        assert!(used[..AHEAD].iter().all(|number| left.contains(number)));
+        // Should it come back, it begins nothing more.
+        first.lock_job().unwrap();
+        assert!(first.take().is_err());
+        second.close(true);
+        let (third, left) = Mirror::open(&shared, job).unwrap();
+        assert_eq!(left, [], "the job was done");
+        third.close(false);
+    }
 }
