@@ -134,6 +134,7 @@ pub fn parse() -> Result<Cli> {
         let settings = Settings::read(&first.choice, program, takes_profile)?;
         asked = settings.apply(asked, &first.words())?;
         crate::stores::configure(settings.stores, settings.roots);
+        crate::coordinator::configure(settings.cluster);
     }
     let matches = asked.try_get_matches_from(words).unwrap_or_else(|e| refuse(&e, first.as_ref()));
     let (command, given) = innermost(&matches);

@@ -2,13 +2,14 @@
 //! of result it was.
 //!
 //! `args` is what can be asked, `settings` the defaults that the user keeps for it; `commands` has a file for each command;
-//! `transfer` carries out a copy, whatever its ends; `service` is a client of the hub; `place` opens what is looked at or changed; `stores` are the kinds of storage there are;
+//! `transfer` carries out a copy, whatever its ends; `service` is a client of the hub; `place` opens what is looked at or changed; `stores` are the kinds of storage there are, `coordinator` what hosts of an endpoint keep their records in;
 //! `output` is everything a person or a program reads; `exit` and `interrupt` are the two ways to end.
 //! Not here: the data path (`mover`), endpoints and identities (`daemon`), what limits a rate (`plan`).
 
 mod args;
 mod settings;
 mod stores;
+mod coordinator;
 mod commands;
 mod selection;
 mod calibrations;

@@ -10,6 +10,7 @@
 //!
 //! Invariants: a check that does not apply is reported with the ability that the store lacks, and never as passed; a store
 //! that panics in a check has failed it. That each check can fail is proved by `tests/flaws.rs`.
+//! `coordinators` does the same for the databases that hosts of an endpoint may share.
 //! Not here: speed, durability after a power loss (see `trial`), and stores themselves but the one in `memory`.
 
 mod ability;
@@ -18,6 +19,7 @@ mod check;
 mod job;
 mod checks;
 pub mod memory;
+pub mod coordinators;
 
 pub use ability::Ability;
 pub use check::{Check, Fault, Report, Verdict, checks, judge, list, run};

@@ -1,7 +1,8 @@
 //! The clients that an endpoint knows, how it comes to know one, and what each of them may.
 //!
 //! One file each, `clients/PIN.toml` below the state directory, read again for every session and every job, and every few
-//! seconds for those that run: removing a file shuts its client out.
+//! seconds for those that run: removing a file shuts its client out. Where hosts share a coordinator, the same record is there
+//! (`records`), and what this host alone has of clients counts for nothing.
 //!
 //! Invariants:
 //! - A key gets in by being enrolled, or by presenting a credential that enrols it: the endpoint's own, which allows
@@ -16,11 +17,12 @@
 //! - The credential outlives restarts and is in no `Debug` output.
 
 use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
-use crate::enrolment::{CLIENTS_MAX, Enrolment, FILE_BYTES_MAX, parse, visit};
+use crate::enrolment::{self, CLIENTS_MAX, Enrolment, FILE_BYTES_MAX, parse, visit};
 use crate::error::{Error, Result, shown};
 use crate::host::rights::Rights;
 use crate::limited::{Limited, LimitedBook, SERVE_TICKET, id_of_credential};
 use crate::private_file::{self, Existing};
+use crate::records::Records;
 use crate::removed::RemovedClients;
 use crate::revoked::RevokedBook;
 use crate::{time, trust};
@@ -38,7 +40,7 @@ const NOT_ENROLLED: &str = "this client is not enrolled here, and has no valid t
 const REMOVED: &str = "this client was revoked here; only a ticket made after that lets it in again";
 
 const REVOKED: &str = "the ticket with which this client enrolled was revoked; what is verified is kept";
-type Refused<T> = std::result::Result<T, Refusal>;
+pub(crate) type Refused<T> = std::result::Result<T, Refusal>;
 
 /// What a credential opens.
 enum Admission {
@@ -60,11 +62,18 @@ pub trait Surety: Send + Sync {
 
     /// The same without asking.
     fn knows(&self, pin: Pin) -> Option<Vouched>;
+
+    /// Lets a newcomer in by what it brings, where that is not for this host alone to do.
+    fn enrol(&self, _pin: Pin, _credential: &[u8], _name: &dyn Fn() -> String) -> Option<Refused<(Enrolment, Rights)>> {
+        None
+    }
 }
 
 pub struct ClientBook {
     surety: OnceLock<Arc<dyn Surety>>,
-    directory: PathBuf,
+    /// Nobody counts that only this host knows.
+    is_elsewhere: bool,
+    records: Records,
     credential_path: PathBuf,
     credential: Zeroizing<[u8; CREDENTIAL_BYTES]>,
     tickets: LimitedBook,
@@ -88,8 +97,7 @@ enum Step {
 impl ClientBook {
     /// Opens the book in a state directory, and makes the credential on first use.
     pub fn open(state_dir: &Path) -> Result<ClientBook> {
-        let directory = state_dir.join("clients");
-        trust::make_private_directory(&directory)?;
+        trust::make_private_directory(&state_dir.join("clients"))?;
         let credential_path = state_dir.join("credential");
         let revoked = RevokedBook::new(state_dir);
         let mut own = credential(&credential_path)?;
@@ -100,18 +108,33 @@ impl ClientBook {
                 .map_err(|e| Error::of_file("remove", &credential_path, e))?;
             own = credential(&credential_path)?;
         }
-        Ok(ClientBook {
-            credential: own,
+        Ok(ClientBook::with(state_dir.into(), own, credential_path))
+    }
+
+    /// The clients that several hosts have in common. No credential is without limits there.
+    pub fn shared(records: &Records) -> ClientBook {
+        ClientBook::with(records.clone(), Zeroizing::new(net::random_bytes()), PathBuf::new())
+    }
+
+    fn with(records: Records, credential: Zeroizing<[u8; CREDENTIAL_BYTES]>, credential_path: PathBuf) -> ClientBook {
+        ClientBook {
+            credential,
             credential_path,
-            directory,
             surety: OnceLock::new(),
-            tickets: LimitedBook::new(state_dir),
-            removed: RemovedClients::new(state_dir),
-            revoked,
+            is_elsewhere: false,
+            tickets: LimitedBook::new(&records),
+            removed: RemovedClients::new(&records),
+            revoked: RevokedBook::new(&records),
+            records,
             census: Mutex::default(),
             #[cfg(test)]
             hook: Mutex::default(),
-        })
+        }
+    }
+
+    /// Has nobody count that only this host knows: its clients are kept where all hosts see them.
+    pub fn elsewhere(self) -> ClientBook {
+        ClientBook { is_elsewhere: true, ..self }
     }
 
     /// Has somebody vouch for clients that are not enrolled here.
@@ -130,7 +153,8 @@ impl ClientBook {
 
     /// Whether this key is enrolled: one look at a directory, no reading.
     pub fn knows(&self, pin: Pin) -> bool {
-        self.path(pin).exists() || self.surety.get().is_some_and(|surety| surety.knows(pin).is_some())
+        let is_here = || self.records.has(&enrolment::key(pin)).unwrap_or(false);
+        (!self.is_elsewhere && is_here()) || self.surety.get().is_some_and(|surety| surety.knows(pin).is_some())
     }
 
     /// The account of an enrolled key: the ticket that it lives by.
@@ -141,12 +165,12 @@ impl ClientBook {
     }
 
     /// Lets a peer in, enrolling it where its credential allows that. `name` says what to call a newcomer.
-    pub fn authorise(
-        &self,
-        pin: Pin,
-        credential: &[u8],
-        name: impl FnOnce() -> String,
-    ) -> Refused<(Enrolment, Rights)> {
+    pub fn authorise(&self, pin: Pin, credential: &[u8], name: impl Fn() -> String) -> Refused<(Enrolment, Rights)> {
+        if !credential.is_empty()
+            && let Some(enrolled) = self.surety.get().and_then(|surety| surety.enrol(pin, credential, &name))
+        {
+            return enrolled;
+        }
         let enrolment = match self.find(pin)? {
             Some(known) if credential.is_empty() => known,
             // One that may do everything else still gains by a ticket to manage with.
@@ -253,6 +277,9 @@ impl ClientBook {
 
     /// What the credential opens; `None` for one that opens nothing.
     fn admission(&self, credential: &[u8]) -> Refused<Option<Admission>> {
+        if self.is_elsewhere {
+            return Ok(None);
+        }
         // Digests have one length, so that the time of the comparison says nothing of the credential's.
         let is_own = net::constant_time_eq(&net::sha256(credential), &net::sha256(&self.credential[..]));
         if is_own {
@@ -293,8 +320,13 @@ impl ClientBook {
         }
         self.reached(Step::Admitted);
         let existing = if known.is_some() { Existing::Replace } else { Existing::Keep };
-        match private_file::write(&self.path(pin), enrolment.to_text().as_bytes(), existing) {
-            Ok(()) => {
+        let text = enrolment.to_text();
+        let written = match existing {
+            Existing::Keep => self.records.add(&enrolment::key(pin), text.as_bytes()),
+            Existing::Replace => self.records.put(&enrolment::key(pin), text.as_bytes()).map(|()| true),
+        };
+        match written {
+            Ok(true) => {
                 census.add(&enrolment.ticket, existing == Existing::Keep);
                 self.reached(Step::Written);
                 self.check_admission(pin, admission).inspect_err(|_| self.take_back(pin, known))?;
@@ -302,7 +334,7 @@ impl ClientBook {
                 Ok(enrolment)
             }
             // Another connection of the same client was faster.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.find(pin)?.ok_or_else(unreadable),
+            Ok(false) => self.find(pin)?.ok_or_else(unreadable),
             Err(e) => {
                 error!(%pin, error = %e, "a client cannot be enrolled");
                 Err(Refusal::new(CloseCode::Internal, "the endpoint cannot record this client; see its log"))
@@ -335,20 +367,15 @@ impl ClientBook {
     /// it hold still.
     fn take_back(&self, pin: Pin, known: Option<&Enrolment>) {
         let holds = |known: &Enrolment| self.rights_of(pin, known).is_ok();
-        let write = |known: &Enrolment| {
-            private_file::write(&self.path(pin), known.to_text().as_bytes(), Existing::Replace).is_ok()
-        };
+        let write = |known: &Enrolment| self.records.put(&enrolment::key(pin), known.to_text().as_bytes()).is_ok();
         if !known.is_some_and(|known| holds(known) && write(known) && holds(known)) {
             self.remove(pin);
         }
     }
 
     fn remove(&self, pin: Pin) {
-        match std::fs::remove_file(self.path(pin)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                error!(%pin, error = %e, "a revoked client cannot be removed; it has no rights all the same");
-            }
-            _ => {}
+        if let Err(e) = self.records.remove(&enrolment::key(pin)) {
+            error!(%pin, error = %e, "a revoked client cannot be removed; it has no rights all the same");
         }
     }
 
@@ -363,7 +390,7 @@ impl ClientBook {
             }
         };
         let see_all = |see: &mut dyn FnMut(Option<Enrolment>)| {
-            let visited = visit(&self.directory, &mut |client| {
+            let visited = visit(&self.records, &mut |client| {
                 see(client.ok());
                 Ok(())
             });
@@ -386,13 +413,17 @@ impl ClientBook {
     }
 
     fn find(&self, pin: Pin) -> Refused<Option<Enrolment>> {
-        let path = self.path(pin);
-        private_file::read(&path, FILE_BYTES_MAX, false)
-            .and_then(|bytes| bytes.map(|bytes| parse(&path, &bytes, pin)).transpose())
-            .map_err(|e| {
+        if self.is_elsewhere {
+            return Ok(None);
+        }
+        let key = enrolment::key(pin);
+        let read = self.records.get(&key, FILE_BYTES_MAX, false);
+        read.and_then(|bytes| bytes.map(|bytes| parse(&self.records.named(&key), &bytes, pin)).transpose()).map_err(
+            |e| {
                 error!(%pin, error = %e, "the file of a client cannot be used");
                 unreadable()
-            })
+            },
+        )
     }
 
     fn newcomer(&self, pin: Pin, name: String, admission: &Admission) -> Enrolment {
@@ -404,8 +435,9 @@ impl ClientBook {
         Enrolment { pin: pin.to_string(), name, enrolled, may_write: true, ticket, credential }
     }
 
+    #[cfg(test)]
     fn path(&self, pin: Pin) -> PathBuf {
-        self.directory.join(format!("{pin}.toml"))
+        self.records.named(&enrolment::key(pin)).into()
     }
 
     fn reached(&self, step: Step) {

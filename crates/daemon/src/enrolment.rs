@@ -4,13 +4,12 @@
 //!
 //! Not here: who is let in and what they may (`clients`).
 
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result};
 use crate::limited::is_id;
-use crate::private_file;
+use crate::records::Records;
+use cluster::coordinator::KEYS_MAX;
 use model::{Exit, Pin};
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::path::Path;
 
 pub const FILE_BYTES_MAX: u64 = 4096;
 pub const CLIENTS_MAX: usize = 100_000;
@@ -41,10 +40,10 @@ impl Enrolment {
     }
 }
 
-/// The clients written down in a state directory, in order of their pins; a file that cannot be read is an error.
-pub fn list(state_dir: &Path) -> Result<Vec<Enrolment>> {
+/// The clients that are written down, in order of their pins; one that cannot be read is an error.
+pub fn list(records: impl Into<Records>) -> Result<Vec<Enrolment>> {
     let mut clients = Vec::new();
-    visit(&state_dir.join("clients"), &mut |client| {
+    visit(&records.into(), &mut |client| {
         clients.push(client?);
         Ok(())
     })?;
@@ -52,43 +51,35 @@ pub fn list(state_dir: &Path) -> Result<Vec<Enrolment>> {
     Ok(clients)
 }
 
-/// Shows each client of the directory, until `see` has seen enough.
-pub fn visit(directory: &Path, see: &mut dyn FnMut(Result<Enrolment>) -> Result<()>) -> Result<()> {
-    let listing = match std::fs::read_dir(directory) {
-        Ok(listing) => listing,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::of_file("list", directory, e)),
-    };
-    for entry in listing.take(CLIENTS_MAX) {
-        let path = entry.map_err(|e| Error::of_file("list", directory, e))?.path();
-        let pin = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")).and_then(Pin::from_hex);
-        // What is being written has another name, and what was removed meanwhile is no client.
-        let Some(pin) = pin else { continue };
-        match private_file::read(&path, FILE_BYTES_MAX, false) {
-            Ok(Some(bytes)) => see(parse(&path, &bytes, pin))?,
-            Ok(None) => {}
-            Err(e) => see(Err(e))?,
+/// Shows each client, until `see` has seen enough.
+pub fn visit(records: &Records, see: &mut dyn FnMut(Result<Enrolment>) -> Result<()>) -> Result<()> {
+    // What is being written has another name, and what was removed meanwhile is no client.
+    let pin = |name: &String| name.strip_suffix(".toml").and_then(Pin::from_hex);
+    let pins: Vec<Pin> = records.names("clients", CLIENTS_MAX)?.iter().filter_map(pin).collect();
+    for page in pins.chunks(KEYS_MAX) {
+        let records = records.reading(page.iter().map(|pin| key(*pin)).collect())?;
+        for pin in page {
+            match records.get(&key(*pin), FILE_BYTES_MAX, false) {
+                Ok(Some(bytes)) => see(parse(&records.named(&key(*pin)), &bytes, *pin))?,
+                Ok(None) => {}
+                Err(e) => see(Err(e))?,
+            }
         }
     }
     Ok(())
 }
 
-pub fn is_enrolled(state_dir: &Path, pin: Pin) -> bool {
-    state_dir.join("clients").join(format!("{pin}.toml")).exists()
+pub fn key(pin: Pin) -> String {
+    format!("clients/{pin}.toml")
 }
 
 /// Removes a client. False when it is not there.
-pub fn remove(state_dir: &Path, pin: &str) -> Result<bool> {
-    let path = state_dir.join("clients").join(format!("{pin}.toml"));
-    match std::fs::remove_file(&path) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(Error::of_file("remove", &path, e)),
-    }
+pub fn remove(records: impl Into<Records>, pin: &str) -> Result<bool> {
+    records.into().remove(&format!("clients/{pin}.toml"))
 }
 
-pub fn parse(path: &Path, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
-    let wrong = |what: &str| Error::new(Exit::Failed, format!("{}: {}", shown(path), what.trim_end()));
+pub fn parse(named: &str, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
+    let wrong = |what: &str| Error::new(Exit::Failed, format!("{named}: {}", what.trim_end()));
     let text = std::str::from_utf8(bytes).map_err(|_| wrong("not text"))?;
     let mut known: Enrolment = toml::from_str(text).map_err(|e| wrong(e.message()))?;
     known.credential = text.lines().next().and_then(|line| line.strip_prefix(BY_CREDENTIAL)).map(str::to_owned);
@@ -101,26 +92,16 @@ pub fn parse(path: &Path, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
     Ok(known)
 }
 
-/// Removes a client if its file is what is meant, at the moment that it is taken away: it may have come to live by another
+/// Removes a client if its record is what is meant, at the moment that it is taken away: it may have come to live by another
 /// ticket since it was listed.
-pub fn remove_if(state_dir: &Path, pin: &str, is_meant: &dyn Fn(&Enrolment) -> Result<bool>) -> Result<bool> {
-    let path = state_dir.join("clients").join(format!("{pin}.toml"));
-    let aside = path.with_file_name(format!(".{pin}.{}", data_encoding::HEXLOWER.encode(&net::random_bytes::<8>())));
-    let failed = |e| Error::of_file("remove", &path, e);
-    match std::fs::rename(&path, &aside) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        renamed => renamed.map_err(failed)?,
-    }
-    let bytes = private_file::read(&aside, FILE_BYTES_MAX, false)?.unwrap_or_default();
-    let client = Pin::from_hex(pin).and_then(|pin| parse(&path, &bytes, pin).ok());
-    let is_removed = client.as_ref().map_or(Ok(true), is_meant)?;
-    if !is_removed {
-        // Unless it was written anew meanwhile.
-        match std::fs::hard_link(&aside, &path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
-            _ => {}
-        }
-    }
-    std::fs::remove_file(&aside).map_err(failed)?;
-    Ok(is_removed)
+pub fn remove_if(
+    records: impl Into<Records>,
+    pin: &str,
+    is_meant: &dyn Fn(&Enrolment) -> Result<bool>,
+) -> Result<bool> {
+    let (records, key) = (records.into(), format!("clients/{pin}.toml"));
+    records.remove_if(&key, &|bytes| {
+        let client = Pin::from_hex(pin).and_then(|pin| parse(&records.named(&key), bytes, pin).ok());
+        client.as_ref().map_or(Ok(true), is_meant)
+    })
 }

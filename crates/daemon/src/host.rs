@@ -24,7 +24,7 @@ use crate::clients::ClientBook;
 use crate::events::EventLog;
 use crate::gate::Gate;
 use crate::history::History;
-use crate::hosts::HostBook;
+use crate::hosts::{HostBook, Membership};
 use crate::limited::SERVE_TICKET;
 use crate::orders::Orders;
 use crate::transfer_log::TransferLog;
@@ -87,6 +87,8 @@ pub struct EndpointHost {
     pub pin: Pin,
     /// The hosts that it heads.
     pub hosts: HostBook,
+    /// Who tells it of its clients, and of the other hosts, where that is somebody else.
+    pub(crate) membership: OnceLock<Arc<Membership>>,
     pub taken_back: TakenBack,
     pub guests: Guests,
     /// What it listens on, and what it is told to advertise.

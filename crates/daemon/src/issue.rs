@@ -12,6 +12,7 @@ pub use crate::limited::SERVE_TICKET;
 use crate::limited::{Limited, LimitedBook, Limits, USES_MAX, id_of_credential};
 use crate::paths;
 use crate::private_file::{self, Existing};
+use crate::records::Records;
 use crate::removed::RemovedClients;
 use crate::revoked::RevokedBook;
 use crate::ticket::{self, Ticket, TicketError};
@@ -87,6 +88,7 @@ impl Announcement {
 /// The tickets of one state directory.
 pub struct Issue {
     state_dir: PathBuf,
+    records: Records,
     book: LimitedBook,
 }
 
@@ -101,7 +103,13 @@ pub struct Issued {
 impl Issue {
     pub fn new(state_dir: impl Into<PathBuf>) -> Issue {
         let state_dir = state_dir.into();
-        Issue { book: LimitedBook::new(&state_dir), state_dir }
+        let records = Records::from(state_dir.as_path());
+        Issue::of(state_dir, records)
+    }
+
+    /// The tickets that several hosts have in common, as this one makes them.
+    pub fn of(state_dir: impl Into<PathBuf>, records: Records) -> Issue {
+        Issue { state_dir: state_dir.into(), book: LimitedBook::new(&records), records }
     }
 
     /// Makes a ticket; its text form is the only place where the credential is.
@@ -130,7 +138,7 @@ impl Issue {
     }
 
     pub fn clients(&self) -> Result<Vec<Enrolment>> {
-        enrolment::list(&self.state_dir)
+        enrolment::list(&self.records)
     }
 
     /// Revokes a ticket and removes the clients enrolled with it, or one client by its pin, which no ticket of now
@@ -139,10 +147,13 @@ impl Issue {
         if let Some(pin) = Pin::from_hex(what) {
             return if self.remove(pin)? { Ok(1) } else { Err(unknown(what)) };
         }
+        if what == SERVE_TICKET && self.records.is_shared() {
+            return self.revoke_own();
+        }
         let ticket = (what != SERVE_TICKET).then_some(what);
-        let revoked = RevokedBook::new(&self.state_dir);
+        let revoked = RevokedBook::new(&self.records);
         let was_there = match ticket {
-            Some(id) => self.book.revoke(id)?,
+            Some(id) => self.revoke_ticket(id, &revoked)?,
             None => self.revoke_credential(&revoked)?,
         };
         let is_meant = |client: &Enrolment| match ticket {
@@ -154,7 +165,7 @@ impl Issue {
         let mut removed = 0;
         for client in self.clients()? {
             if is_meant(&client)? {
-                removed += usize::from(enrolment::remove_if(&self.state_dir, &client.pin, &is_meant)?);
+                removed += usize::from(enrolment::remove_if(&self.records, &client.pin, &is_meant)?);
             }
         }
         if was_there || removed > 0 { Ok(removed) } else { Err(unknown(what)) }
@@ -162,14 +173,31 @@ impl Issue {
 
     /// The mark comes first: a running endpoint never sees a client that is unknown and not kept out.
     fn remove(&self, pin: Pin) -> Result<bool> {
-        if !enrolment::is_enrolled(&self.state_dir, pin) {
+        if !self.records.has(&enrolment::key(pin))? {
             return Ok(false);
         }
         let mut tickets = self.book.ids()?;
         let credential = private_file::read(&self.credential_path(), CREDENTIAL_BYTES as u64, true)?;
         tickets.extend(credential.map(|credential| id_of_credential(&credential)));
-        RemovedClients::new(&self.state_dir).mark(pin, &tickets)?;
-        enrolment::remove(&self.state_dir, &pin.to_string())
+        RemovedClients::new(&self.records).mark(pin, &tickets)?;
+        enrolment::remove(&self.records, &pin.to_string())
+    }
+
+    /// The ticket that this host hands out, where hosts share tickets: its clients live by it as by any other.
+    fn revoke_own(&self) -> Result<usize> {
+        let credential = private_file::read(&self.credential_path(), CREDENTIAL_BYTES as u64, true)?;
+        let credential = credential.ok_or_else(|| unknown(SERVE_TICKET))?;
+        let removed = self.revoke(&id_of_credential(&credential))?;
+        self.revoke_credential(&RevokedBook::new(self.state_dir.as_path()))?;
+        Ok(removed)
+    }
+
+    /// Where hosts share tickets, the one that `serve` of another host hands out is among them: the mark tells that host.
+    fn revoke_ticket(&self, id: &str, revoked: &RevokedBook) -> Result<bool> {
+        if self.records.is_shared() && self.book.get(id)?.is_some() {
+            revoked.mark(id)?;
+        }
+        self.book.revoke(id)
     }
 
     fn credential_path(&self) -> PathBuf {

@@ -17,6 +17,7 @@ pub mod error;
 mod time;
 pub mod trust;
 pub mod private_file;
+pub mod records;
 pub mod paths;
 pub mod ticket;
 pub mod endpoints;

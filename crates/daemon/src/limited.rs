@@ -2,7 +2,7 @@
 //!
 //! One file each below the state directory: `tickets/ID.toml` says what the ticket allows, `tickets/ID.uses` which clients
 //! redeemed it, one pin a line. Whoever may write there makes and revokes tickets, also beside a running endpoint, which
-//! reads them again whenever it has to know: nothing is cached.
+//! reads them again whenever it has to know: nothing is cached. Where hosts share a coordinator, both are records there.
 //!
 //! Invariants:
 //! - A file holds the credential's digest only: nobody can make a ticket from it. The id is the beginning of that digest.
@@ -11,17 +11,13 @@
 //!
 //! Not here: who is enrolled with which ticket (`clients`), paths below a root (`host`).
 
-use crate::error::{Error, Result, shown};
-use crate::private_file::{self, Existing};
-use crate::{time, trust};
+use crate::error::{Error, Result};
+use crate::records::Records;
+use crate::time;
 use data_encoding::HEXLOWER;
 use model::name::{self, Name};
 use model::{Class, Exit, Pin};
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What stands for the ticket that `serve` writes, which has no limits.
@@ -31,6 +27,8 @@ const FILE_BYTES_MAX: u64 = 16 << 10;
 const USE_LINE_BYTES: u64 = 65;
 /// Uses that a ticket may have; more clients than this are what an unlimited ticket is for.
 pub const USES_MAX: u32 = 10_000;
+/// How often a use is noted again that others came before.
+const TRIES: usize = 8;
 /// Tickets that are listed.
 const TICKETS_MAX: usize = 100_000;
 
@@ -80,25 +78,27 @@ struct Record {
 
 #[derive(Clone, Debug)]
 pub struct LimitedBook {
-    directory: PathBuf,
+    records: Records,
 }
 
 impl LimitedBook {
-    pub fn new(state_dir: &Path) -> LimitedBook {
-        LimitedBook { directory: state_dir.join("tickets") }
+    pub fn new(records: impl Into<Records>) -> LimitedBook {
+        LimitedBook { records: records.into() }
     }
 
     /// Writes a new ticket down; returns it with its credential, which is kept nowhere.
     pub fn create(&self, limits: Limits) -> Result<(Limited, [u8; 32])> {
-        trust::make_private_directory(&self.directory)?;
         let credential: [u8; 32] = net::random_bytes();
+        Ok((self.keep(limits, &credential)?, credential))
+    }
+
+    /// Writes down a ticket whose credential is there; the one that was kept of it before stays.
+    pub fn keep(&self, limits: Limits, credential: &[u8; 32]) -> Result<Limited> {
         let created = time::rfc3339(SystemTime::now());
-        let credential_sha256 = net::sha256(&credential);
+        let credential_sha256 = net::sha256(credential);
         let ticket = Limited { id: id_of(&credential_sha256), limits, created, credential_sha256 };
-        let path = self.path(&ticket.id);
-        private_file::write(&path, ticket.to_toml()?.as_bytes(), Existing::Keep)
-            .map_err(|e| Error::of_file("write", &path, e))?;
-        Ok((ticket, credential))
+        self.records.add(&key(&ticket.id), ticket.to_toml()?.as_bytes())?;
+        Ok(ticket)
     }
 
     /// The ticket of a credential that a peer brings; one file is looked at, and the comparison takes the same time.
@@ -113,9 +113,8 @@ impl LimitedBook {
         if !is_id(id) {
             return Ok(None);
         }
-        let path = self.path(id);
-        let bytes = private_file::read(&path, FILE_BYTES_MAX, true)?;
-        bytes.map(|bytes| parse(&path, id, &bytes)).transpose()
+        let bytes = self.records.get(&key(id), FILE_BYTES_MAX, true)?;
+        bytes.map(|bytes| parse(&self.records.named(&key(id)), id, &bytes)).transpose()
     }
 
     /// All tickets in order of their ids.
@@ -130,19 +129,9 @@ impl LimitedBook {
 
     /// The ids of all tickets, also of those that cannot be read.
     pub fn ids(&self) -> Result<Vec<String>> {
-        let listing = match std::fs::read_dir(&self.directory) {
-            Ok(listing) => listing,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(Error::of_file("list", &self.directory, e)),
-        };
-        let mut ids = Vec::new();
-        for entry in listing.take(2 * TICKETS_MAX) {
-            let name = entry.map_err(|e| Error::of_file("list", &self.directory, e))?.file_name();
-            ids.extend(
-                name.to_str().and_then(|name| name.strip_suffix(".toml")).filter(|id| is_id(id)).map(str::to_owned),
-            );
-        }
-        Ok(ids)
+        let names = self.records.names("tickets", 2 * TICKETS_MAX)?;
+        let id = |name: &String| name.strip_suffix(".toml").filter(|id| is_id(id)).map(str::to_owned);
+        Ok(names.iter().filter_map(id).collect())
     }
 
     /// Forgets a ticket; from then on it allows nothing. False when there is none of this id.
@@ -150,15 +139,12 @@ impl LimitedBook {
         if !is_id(id) {
             return Ok(false);
         }
-        let path = self.path(id);
-        match std::fs::remove_file(&path) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(e) => return Err(Error::of_file("remove", &path, e)),
+        if !self.records.remove(&key(id))? {
+            return Ok(false);
         }
-        // What is left of it allows nothing without the file above.
-        let _ = std::fs::remove_file(self.uses_path(id));
-        private_file::sync_directory(&self.directory).map_err(|e| Error::of_file("sync", &self.directory, e))?;
+        // What is left of it allows nothing without the record above.
+        let _ = self.records.remove(&uses_key(id));
+        self.records.settle("tickets")?;
         Ok(true)
     }
 
@@ -171,35 +157,41 @@ impl LimitedBook {
     /// no further use. The caller sees to it that nobody else does this meanwhile.
     pub fn use_once(&self, ticket: &Limited, pin: Pin) -> Result<bool> {
         let Some(uses_max) = ticket.limits.uses_max else { return Ok(true) };
-        let users = self.users(&ticket.id)?;
-        if users.contains(&pin.to_string()) {
-            return Ok(true);
+        for _ in 0..TRIES {
+            let kept = self.kept_uses(&ticket.id)?;
+            let text = kept.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            if text.lines().any(|user| user == pin.to_string()) {
+                return Ok(true);
+            }
+            if text.lines().count() >= uses_max as usize {
+                return Ok(false);
+            }
+            // A line that was cut short stays one.
+            let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            if self.records.swap(&uses_key(&ticket.id), kept.as_deref(), format!("{text}{end}{pin}\n").as_bytes())? {
+                return Ok(true);
+            }
         }
-        if users.len() >= uses_max as usize {
-            return Ok(false);
-        }
-        let path = self.uses_path(&ticket.id);
-        let failed = |e| Error::of_file("write", &path, e);
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(failed)?;
-        file.write_all(format!("{pin}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-        private_file::sync_directory(&self.directory).map_err(failed)?;
-        Ok(true)
+        Err(Error::new(Exit::Temporary, format!("ticket {} is redeemed by too many at once", ticket.id)))
     }
 
     /// A line that a crash cut short counts as a use of somebody.
     fn users(&self, id: &str) -> Result<Vec<String>> {
-        let bytes_max = u64::from(USES_MAX + 1) * USE_LINE_BYTES;
-        let bytes = private_file::read(&self.uses_path(id), bytes_max, false)?.unwrap_or_default();
+        let bytes = self.kept_uses(id)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
     }
 
-    fn path(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.toml"))
+    fn kept_uses(&self, id: &str) -> Result<Option<Vec<u8>>> {
+        self.records.get(&uses_key(id), u64::from(USES_MAX + 1) * USE_LINE_BYTES, false)
     }
+}
 
-    fn uses_path(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.uses"))
-    }
+pub(crate) fn key(id: &str) -> String {
+    format!("tickets/{id}.toml")
+}
+
+fn uses_key(id: &str) -> String {
+    format!("tickets/{id}.uses")
 }
 
 impl Limited {
@@ -250,8 +242,8 @@ fn path_text(scope: &[Name]) -> String {
     if scope.is_empty() { ".".to_owned() } else { name::Escaped(&name::join(scope)).to_string() }
 }
 
-fn parse(path: &Path, id: &str, bytes: &[u8]) -> Result<Limited> {
-    let wrong = |what: &str| Error::new(Exit::Failed, format!("{}: {}", shown(path), what.trim_end()));
+fn parse(named: &str, id: &str, bytes: &[u8]) -> Result<Limited> {
+    let wrong = |what: &str| Error::new(Exit::Failed, format!("{named}: {}", what.trim_end()));
     let text = std::str::from_utf8(bytes).map_err(|_| wrong("not text"))?;
     let record: Record = toml::from_str(text).map_err(|e| wrong(e.message()))?;
     let digest = HEXLOWER.decode(record.credential_sha256.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());

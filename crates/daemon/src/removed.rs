@@ -5,41 +5,37 @@
 //!
 //! Not here: removing them (`issue`), what an id is (`limited`).
 
-use crate::error::{Error, Result};
-use crate::private_file::{self, Existing};
-use crate::trust;
+use crate::error::Result;
+use crate::records::Records;
 use model::Pin;
-use std::path::{Path, PathBuf};
 
 /// More than all tickets of a state directory take.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 pub struct RemovedClients {
-    directory: PathBuf,
+    records: Records,
 }
 
 impl RemovedClients {
-    pub fn new(state_dir: &Path) -> RemovedClients {
-        RemovedClients { directory: state_dir.join("struck") }
+    pub fn new(records: impl Into<Records>) -> RemovedClients {
+        RemovedClients { records: records.into() }
     }
 
     /// Notes that these tickets, which are all there are, enrol the client no more.
     pub fn mark(&self, pin: Pin, tickets: &[String]) -> Result<()> {
-        trust::make_private_directory(&self.directory)?;
-        let path = self.path(pin);
         let lines: String = tickets.iter().map(|id| format!("{id}\n")).collect();
-        private_file::write(&path, lines.as_bytes(), Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
+        self.records.put(&key(pin), lines.as_bytes())
     }
 
     /// Whether the client was removed when this ticket was there already.
     pub fn forbids(&self, pin: Pin, ticket: &str) -> Result<bool> {
-        let bytes = private_file::read(&self.path(pin), FILE_BYTES_MAX, false)?.unwrap_or_default();
+        let bytes = self.records.get(&key(pin), FILE_BYTES_MAX, false)?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).lines().any(|id| id == ticket))
     }
+}
 
-    fn path(&self, pin: Pin) -> PathBuf {
-        self.directory.join(pin.to_string())
-    }
+pub fn key(pin: Pin) -> String {
+    format!("struck/{pin}")
 }
 
 #[cfg(test)]

@@ -6,37 +6,33 @@
 //!
 //! Not here: limited tickets, whose own file is the mark (`limited`), and clients removed one by one (`removed`).
 
-use crate::error::{Error, Result};
-use crate::private_file::{self, Existing};
-use crate::trust;
-use std::path::{Path, PathBuf};
+use crate::error::Result;
+use crate::records::Records;
 
 const UNNAMED: &str = "unnamed";
 
 pub struct RevokedBook {
-    directory: PathBuf,
+    records: Records,
 }
 
 impl RevokedBook {
-    pub fn new(state_dir: &Path) -> RevokedBook {
-        RevokedBook { directory: state_dir.join("revoked") }
+    pub fn new(records: impl Into<Records>) -> RevokedBook {
+        RevokedBook { records: records.into() }
     }
 
     /// Notes that this credential, named by its id, lets nobody in from here on.
     pub fn mark(&self, id: &str) -> Result<()> {
-        trust::make_private_directory(&self.directory)?;
-        for name in [id, UNNAMED] {
-            let path = self.directory.join(name);
-            private_file::write(&path, b"", Existing::Replace).map_err(|e| Error::of_file("write", &path, e))?;
-        }
-        Ok(())
+        [id, UNNAMED].iter().try_for_each(|name| self.records.put(&key(name), b""))
     }
 
     /// Whether the credential was revoked; of none: whether any was.
     pub fn holds(&self, id: Option<&str>) -> Result<bool> {
-        let path = self.directory.join(id.unwrap_or(UNNAMED));
-        path.try_exists().map_err(|e| Error::of_file("look for", &path, e))
+        self.records.has(&key(id.unwrap_or(UNNAMED)))
     }
+}
+
+fn key(id: &str) -> String {
+    format!("revoked/{id}")
 }
 
 #[cfg(test)]

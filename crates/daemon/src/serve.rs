@@ -10,18 +10,17 @@
 //! Not here: signals. The program sets the flag that `run_until` looks at.
 
 mod accept;
+mod belongs;
 mod lock;
 mod review;
 
 use crate::advertise::Listening;
-use crate::clients::ClientBook;
 use crate::error::{Error, Result, shown};
 use crate::events::EventLog;
 use crate::gate::Gate;
 use crate::governor::{Allotment, Governor, contracts};
 use crate::history::History;
 use crate::host::{EndpointHost, Rates, RunningJob, StoredRoots};
-use crate::hosts::{HostBook, Joined, Membership};
 use crate::issue::{Announcement, write_ticket};
 use crate::orders::{Ground, Orders};
 use crate::privileges::{self, Privileges};
@@ -31,6 +30,8 @@ use crate::transfer_log::TransferLog;
 use crate::warrant::TakenBack;
 use crate::{advertise, metrics, paths, time, trust};
 use accept::Acceptor;
+use belongs::{Asked, Belongs};
+use cluster::coordinator::Coordinator;
 pub use lock::StateLock;
 use model::{Exit, Pin};
 use mover::Memory;
@@ -102,6 +103,8 @@ pub struct ServeOptions {
     pub privileges: Privileges,
     /// The token by which this host becomes one of an endpoint's.
     pub join: Option<PathBuf>,
+    /// What the hosts of this endpoint keep their records in, where that is not the first of them.
+    pub coordinator: Option<Arc<dyn Coordinator>>,
     /// Carry out jobs in clients' names, which takes connections to other endpoints.
     pub takes_orders: bool,
     /// Where Prometheus may ask.
@@ -127,8 +130,21 @@ impl ServeOptions {
             confine: false,
             privileges: Privileges::Untouched,
             join: None,
+            coordinator: None,
             takes_orders: true,
             metrics: None,
+        }
+    }
+}
+
+impl ServeOptions {
+    fn asked(&self) -> Asked<'_> {
+        Asked {
+            state: &self.state_dir,
+            join: self.join.as_deref(),
+            coordinator: self.coordinator.as_ref(),
+            takes_orders: self.takes_orders,
+            hands_out: self.ticket_file.is_some(),
         }
     }
 }
@@ -159,8 +175,8 @@ impl Served {
         let lock = StateLock::take(&options.state_dir)?;
         let root = beneath::open_directory(&options.root).map_err(|e| Error::of_file("open root", &options.root, e))?;
         let identity = paths::identity(&options.state_dir)?;
-        let (joined, name) = (join(&options, &identity)?, own_name(options.name.as_deref())?);
-        let clients = ClientBook::open(&options.state_dir)?;
+        let name = own_name(options.name.as_deref())?;
+        let (belongs, clients) = Belongs::of(&options.asked(), &identity, &name)?;
         warn_of_clock(&log_path);
         let log = Arc::new(TransferLog::open(&log_path)?);
         let ledger = options.state_dir.join("ledger.db");
@@ -196,7 +212,8 @@ impl Served {
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
-            hosts: HostBook::new(&options.state_dir),
+            hosts: belongs.book(&options.state_dir),
+            membership: Default::default(),
             listening: Listening::new(local_addr, &options.advertise),
             taken_back: TakenBack::new(&options.state_dir),
             guests: Default::default(),
@@ -207,7 +224,7 @@ impl Served {
         });
         let governor = host.rates.govern(contracts, &options.state_dir, host.roster.clone())?;
         take_orders(&host, &options, &identity, &memory)?;
-        joined.map_or(Ok(()), |joined| attend(&host, joined, &ticket.addresses))?;
+        belongs.attend(&host, &ticket)?;
         let server = Server::new(host.clone(), memory);
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
@@ -332,22 +349,6 @@ fn tell_metrics(
     let governor = Arc::downgrade(governor);
     let allotted = move || governor.upgrade().map_or_else(Vec::new, |governor| governor.allotted());
     metrics.answer(metrics::teller(server, host, allotted))
-}
-
-/// What this host belongs to, where another one heads it.
-fn join(options: &ServeOptions, identity: &net::Identity) -> Result<Option<Joined>> {
-    if !options.takes_orders && (options.join.is_some() || crate::hosts::is_member(&options.state_dir)) {
-        return Err(Error::new(Exit::Usage, "a host of an endpoint of several carries out jobs for its clients")
-            .hint("omit --no-orders"));
-    }
-    Joined::of(&options.state_dir, options.join.as_deref(), identity)
-}
-
-fn attend(host: &Arc<EndpointHost>, joined: Joined, addresses: &[String]) -> Result<()> {
-    let roster = host.roster.clone();
-    let membership = Membership::start(joined, addresses.to_vec(), Box::new(move || roster.members().len()))?;
-    host.clients.rely_on(membership);
-    Ok(())
 }
 
 fn take_orders(

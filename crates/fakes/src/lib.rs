@@ -4,6 +4,7 @@
 //! checked by code of its own.
 
 pub mod dav;
+pub mod etcd;
 pub mod http;
 
 use aws_lc_rs::{digest, hmac};

@@ -212,6 +212,12 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a client that is no host learns what other clients may",
         Test("daemon", "and_a_client_is_no_host"),
     ),
+    (
+        "200-means-renewed",
+        "a lease of etcd that is gone counts as renewed, because the answer is no error",
+        Test("etcd", "nothing_of_it_is_believed"),
+    ),
+    ("timeout-means-done", "what etcd did not answer counts as done", Test("etcd", "an_answer_that_was_lost")),
     ("event-log-without-end", "the event log grows without bound", Test("daemon", "the_log_is_bounded")),
     ("clocks-are-right", "logs of several hosts are merged by their clocks alone", Test("daemon", "no_effect_comes")),
     ("overlook-expiry", "a ticket does not expire", Test("daemon", "tickets_expire")),

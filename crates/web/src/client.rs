@@ -40,6 +40,8 @@ pub struct Client {
     shared: Arc<Shared>,
     /// How long an answer may take to begin.
     patience: Duration,
+    /// The same for a connection, its handshake and what follows the head.
+    calm: Duration,
 }
 
 struct Shared {
@@ -73,12 +75,17 @@ impl Client {
         let tls = if origin.is_tls { Some(trust.client()?) } else { None };
         let (idle, opened, open_us) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
         let shared = Arc::new(Shared { origin, tls, idle, opened, open_us, stop });
-        Ok(Client { shared, patience: PROGRESS_MAX })
+        Ok(Client { shared, patience: PROGRESS_MAX, calm: PROGRESS_MAX })
     }
 
     /// The same, for requests that take a server long before it answers.
     pub fn patient(&self, patience: Duration) -> Client {
         Client { patience: patience.max(PROGRESS_MAX), ..self.clone() }
+    }
+
+    /// The same, for whoever has somebody else to ask: it waits nowhere for longer than that.
+    pub fn within(&self, patience: Duration) -> Client {
+        Client { patience, calm: patience, ..self.clone() }
     }
 
     pub fn origin(&self) -> &Origin {
@@ -114,7 +121,7 @@ impl Client {
     pub(crate) fn open(&self) -> Result<Connection> {
         let Shared { origin, tls, opened, stop, .. } = &*self.shared;
         let began = Instant::now();
-        let connection = Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop)?;
+        let connection = Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop, self.calm)?;
         self.shared.open_us.store(began.elapsed().as_micros() as u64, Relaxed);
         Ok(connection)
     }

@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     stop: Stop,
     /// Without a byte, until an answer is given up.
     patience: Duration,
+    /// The same outside heads.
+    calm: Duration,
 }
 
 /// A status line with its headers, the names in lower case.
@@ -55,9 +57,15 @@ pub(crate) struct Head {
 
 impl Connection {
     /// Tries the addresses of the origin, beginning with one that `turn` chooses.
-    pub fn open(origin: &Origin, tls: Option<&Arc<ClientConfig>>, turn: usize, stop: &Stop) -> Result<Connection> {
+    pub fn open(
+        origin: &Origin,
+        tls: Option<&Arc<ClientConfig>>,
+        turn: usize,
+        stop: &Stop,
+        calm: Duration,
+    ) -> Result<Connection> {
         if let Some(socket) = &origin.socket {
-            return Connection::local(socket, &origin.host, stop);
+            return Connection::local(socket, &origin.host, stop, calm);
         }
         let host = &origin.host;
         let unreachable = |why: String| Error::new(ErrorKind::Unreachable, why);
@@ -73,16 +81,16 @@ impl Connection {
         addresses.rotate_left(first);
         let mut failed = None;
         for address in addresses {
-            let patience = if stop.is_set() { GRACE } else { CONNECT_MAX };
+            let patience = if stop.is_set() { GRACE } else { CONNECT_MAX.min(calm) };
             match TcpStream::connect_timeout(&address, patience) {
-                Ok(stream) => return Connection::over(stream, origin, tls, stop.clone()),
+                Ok(stream) => return Connection::over(stream, origin, tls, stop.clone(), calm),
                 Err(e) => failed = Some(unreachable(format!("nobody answers at {address}: {}", plain(&e)))),
             }
         }
         Err(failed.expect("there was an address"))
     }
 
-    fn local(socket: &Path, host: &str, stop: &Stop) -> Result<Connection> {
+    fn local(socket: &Path, host: &str, stop: &Stop, calm: Duration) -> Result<Connection> {
         let unreachable = |e: io::Error| {
             Error::new(ErrorKind::Unreachable, format!("nobody answers at {}: {}", socket.display(), plain(&e)))
         };
@@ -90,16 +98,21 @@ impl Connection {
         let failed = |e: io::Error| Error::from_io(host, &e);
         stream.set_read_timeout(Some(SLICE)).map_err(failed)?;
         stream.set_write_timeout(Some(SLICE)).map_err(failed)?;
-        Ok(Connection::new(Stream::Local(stream), host.to_owned(), stop.clone()))
+        Ok(Connection::new(Stream::Local(stream), host.to_owned(), stop.clone(), calm))
     }
 
-    fn new(stream: Stream, host: String, stop: Stop) -> Connection {
-        let now = Instant::now();
-        let (buffer, patience) = (Vec::new(), PROGRESS_MAX);
-        Connection { stream, host, buffer, taken: 0, opened: now, idle_since: now, uses: 0, stop, patience }
+    fn new(stream: Stream, host: String, stop: Stop, calm: Duration) -> Connection {
+        let (now, buffer) = (Instant::now(), Vec::new());
+        Connection { stream, host, buffer, taken: 0, opened: now, idle_since: now, uses: 0, stop, patience: calm, calm }
     }
 
-    fn over(stream: TcpStream, origin: &Origin, tls: Option<&Arc<ClientConfig>>, stop: Stop) -> Result<Connection> {
+    fn over(
+        stream: TcpStream,
+        origin: &Origin,
+        tls: Option<&Arc<ClientConfig>>,
+        stop: Stop,
+        calm: Duration,
+    ) -> Result<Connection> {
         let host = origin.host.clone();
         let failed = |e: io::Error| Error::from_io(&host, &e);
         stream.set_nodelay(true).map_err(failed)?;
@@ -116,14 +129,14 @@ impl Connection {
                 let mut stream = StreamOwned::new(session, stream);
                 while stream.conn.is_handshaking() {
                     match stream.conn.complete_io(&mut stream.sock) {
-                        Err(e) if waits(&e) => patient(&stop, began, PROGRESS_MAX, &host, &e)?,
+                        Err(e) if waits(&e) => patient(&stop, began, calm, &host, &e)?,
                         done => _ = done.map_err(failed)?,
                     }
                 }
                 Stream::Tls(Box::new(stream))
             }
         };
-        Ok(Connection::new(stream, host, stop))
+        Ok(Connection::new(stream, host, stop, calm))
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -141,7 +154,7 @@ impl Connection {
                 Ok(0) => return Err(self.lost()),
                 Ok(written) => (rest, since) = (&rest[written..], Instant::now()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if waits(&e) => patient(&self.stop, since, PROGRESS_MAX, &self.host, &e)?,
+                Err(e) if waits(&e) => patient(&self.stop, since, self.calm, &self.host, &e)?,
                 Err(e) => return Err(Error::from_io(&self.host, &e)),
             }
         }
@@ -211,7 +224,7 @@ impl Connection {
     pub fn head(&mut self, patience: Duration) -> Result<Head> {
         self.patience = patience;
         let head = self.final_head();
-        self.patience = PROGRESS_MAX;
+        self.patience = self.calm;
         head
     }
 
@@ -256,7 +269,7 @@ impl Connection {
                 Err(e) => break Err(e),
             }
         };
-        self.patience = PROGRESS_MAX;
+        self.patience = self.calm;
         answer
     }
 
@@ -302,6 +315,10 @@ fn waits(error: &io::Error) -> bool {
 fn patient(stop: &Stop, since: Instant, patience: Duration, host: &str, error: &io::Error) -> Result<()> {
     match stop.is_set() {
         true if since.elapsed() >= GRACE => Err(Error::new(ErrorKind::Stopped, "interrupted")),
+        false if since.elapsed() >= patience && patience < PROGRESS_MAX => {
+            let text = format!("{host} made no progress for {:.1} s", patience.as_secs_f64());
+            Err(Error::new(ErrorKind::TimedOut, text))
+        }
         false if since.elapsed() >= patience => Err(Error::from_io(host, error)),
         _ => Ok(()),
     }

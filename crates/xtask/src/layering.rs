@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mover", &["model", "os", "store", "wire", "net", "plan", "ledger"]),
     ("transfer", &["model", "store", "net", "plan", "mover"]),
     ("cluster", &["model"]),
+    ("etcd", &["model", "cluster", "web"]),
     ("daemon", &["model", "cluster", "mover", "transfer", "ledger", "net", "store", "wire", "plan"]),
     ("ssh", &["model", "mover", "transfer", "net", "store", "wire", "daemon"]),
     ("queue", &["model"]),
@@ -41,12 +42,12 @@ const ARROWS: &[(&str, &[&str])] = &[
         CLI,
         &[
             "model", "audit", "plan", "mover", "transfer", "daemon", "ssh", "lab", "bench", "net", "store", "object",
-            "foreign", "dav", "hub", "api", "web",
+            "foreign", "dav", "hub", "api", "web", "cluster", "etcd",
         ],
     ),
     ("needs", &[]),
     ("fakes", &["model"]),
-    ("conformance", &["model", "store"]),
+    ("conformance", &["model", "cluster", "store"]),
     (
         "trial",
         &["model", "os", "store", "foreign", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator", "lab"],

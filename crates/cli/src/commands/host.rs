@@ -1,4 +1,4 @@
-//! `thalweg host`: the hosts of an endpoint that this host heads, kept beside it.
+//! `thalweg host`: the hosts of an endpoint that this host heads, or that all of them keep together, changed beside it.
 
 use crate::exit::{Error, Result};
 use crate::output;
@@ -108,14 +108,19 @@ struct State {
 
 impl State {
     fn book(&self) -> Result<HostBook> {
-        Ok(HostBook::new(&Paths::from_env()?.with_state(self.state_dir.clone()).state))
+        crate::coordinator::book(&Paths::from_env()?.with_state(self.state_dir.clone()))
     }
 }
 
 pub fn run(args: Args) -> Result<Exit> {
     match args.action {
         Action::Init(Init { state }) => {
-            let name = state.book()?.init()?;
+            let book = state.book()?;
+            let name = book.init()?;
+            if book.is_shared() {
+                output::note(&format!("this host is one of the endpoint already, as {name}"));
+                return Ok(Exit::Done);
+            }
             output::note(&format!("this host heads the endpoint, as {name}"));
             output::note("next: thalweg host invite NAME --token-file FILE");
         }
@@ -168,6 +173,7 @@ fn word(host: &Listed) -> &'static str {
     match (host.is_head(), host.is_draining, &host.seen) {
         (true, false, _) => "head",
         (true, true, _) => "draining",
+        (false, _, None) if host.pin.is_some() => "silent",
         (false, _, None) => "invited",
         (false, true, Some(seen)) if seen.jobs == 0 => "drained",
         (false, true, _) => "draining",

@@ -8,6 +8,7 @@ use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
 use crate::output;
+use crate::settings::cluster::Engine;
 use daemon::metrics::Place;
 use daemon::transfer_log::{self, Chained};
 use daemon::{Activity, Paths, Privileges, ServeOptions, Served};
@@ -120,6 +121,7 @@ pub fn run(args: Args) -> Result<Exit> {
         ));
     }
     let paths = Paths::from_env()?.with_state(args.state_dir);
+    check_engine(args.join.is_some(), &paths)?;
     // Of an endpoint of stores it is an empty one.
     let root = args.root.unwrap_or_else(|| paths.state.join("no-root"));
     let options = ServeOptions {
@@ -133,6 +135,7 @@ pub fn run(args: Args) -> Result<Exit> {
         confine: !args.no_landlock,
         crosses_mounts: args.cross_mounts,
         join: args.join,
+        coordinator: crate::coordinator::named()?,
         takes_orders: !args.no_orders,
         metrics: args.metrics,
         stored,
@@ -158,6 +161,22 @@ pub fn run(args: Args) -> Result<Exit> {
         let _ = watch.join();
     }
     Ok(Exit::Done)
+}
+
+/// What the configuration says of this host has to be what it is.
+fn check_engine(joins: bool, paths: &Paths) -> Result<()> {
+    let has_head = joins || daemon::hosts::has_head(&paths.state);
+    match crate::coordinator::engine() {
+        Some(Engine::Head) if !has_head => Err(usage(
+            "[cluster] says that another host heads this one, which has joined none",
+            "give the token that `thalweg host invite` made there with --join FILE",
+        )),
+        Some(Engine::Embedded) if has_head => Err(usage(
+            "[cluster] says that this host keeps the list of hosts, and it belongs to another one",
+            "write engine = \"head\", or use another --state-dir",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The newest digest is for comparison with one that was noted elsewhere: lines missing at the end break no chain.

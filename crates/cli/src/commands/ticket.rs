@@ -116,7 +116,7 @@ struct State {
 
 impl State {
     fn issue(self) -> Result<Issue> {
-        Ok(Issue::new(Paths::from_env()?.with_state(self.state_dir).state))
+        crate::coordinator::issue(&Paths::from_env()?.with_state(self.state_dir))
     }
 }
 

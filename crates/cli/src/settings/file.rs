@@ -2,9 +2,10 @@
 //!
 //! What stands above all tables holds for every command that has the flag; `[cp]` for one command, `[endpoint.add]` for
 //! one below another; `[profiles.NAME]` and `[profiles.NAME.cp]` for runs with `--profile NAME`; `[stores.NAME]` describes an object store;
-//! `[roots]` names what an endpoint serves from them.
+//! `[roots]` names what an endpoint serves from them; `[cluster]` says what the hosts of an endpoint keep their records in.
 //! Invariant: every key is known, or the whole file is refused with its line and the nearest known name.
 
+use super::cluster::{self, ClusterTable};
 use super::known;
 use super::setting::{Layer, Origin, Place, Setting, may_set};
 use super::stores::{self, StoreTable};
@@ -22,6 +23,7 @@ use toml::de::{DeTable, DeValue};
 const PROFILES: &str = "profiles";
 const STORES: &str = "stores";
 const ROOTS: &str = "roots";
+const CLUSTER: &str = "cluster";
 
 /// What one file says.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -30,6 +32,7 @@ pub struct Parsed {
     pub profiles: BTreeMap<String, Vec<Setting>>,
     pub stores: BTreeMap<String, StoreTable>,
     pub roots: BTreeMap<Name, Location>,
+    pub cluster: Option<ClusterTable>,
 }
 
 /// Reads a file's text.
@@ -45,6 +48,10 @@ pub fn parse(text: &str, place: &Place, program: &Command) -> Result<Parsed> {
             DeValue::Table(profiles) if key.get_ref() == PROFILES => reader.profiles(profiles, &mut parsed)?,
             DeValue::Table(tables) if key.get_ref() == STORES => reader.stores(tables, &mut parsed)?,
             DeValue::Table(roots) if key.get_ref() == ROOTS => reader.roots(roots, &mut parsed)?,
+            DeValue::Table(table) if key.get_ref() == CLUSTER => {
+                let read = cluster::read(table, key.span().start);
+                parsed.cluster = Some(read.map_err(|wrong| reader.wrong(wrong.at, &wrong.what, &wrong.hint))?);
+            }
             _ => reader.entry(&place.layer, &mut Vec::new(), key, value, &mut parsed.settings)?,
         }
     }
@@ -211,10 +218,11 @@ impl Reader<'_> {
 
     fn unknown_table(&self, here: &Command, name: &str, at: usize, is_outermost: bool) -> Error {
         let mut tables = known::subcommands(here);
-        tables.extend(is_outermost.then_some([PROFILES, STORES]).into_iter().flatten().map(str::to_owned));
+        tables.extend(is_outermost.then_some([PROFILES, STORES, CLUSTER]).into_iter().flatten().map(str::to_owned));
         let hint = match known::nearest(name, tables.iter().map(String::as_str)) {
             Some(near) => format!("did you mean [{near}]?"),
-            None => "tables are named after commands, or are [profiles.NAME], [stores.NAME] or [roots]".to_owned(),
+            None => "tables are named after commands, or are [profiles.NAME], [stores.NAME], [roots] or [cluster]"
+                .to_owned(),
         };
         self.wrong(at, &format!("unknown table {}", shown(name)), &hint)
     }
@@ -282,6 +290,17 @@ mod tests {
             ("help = true", "c.toml:1: unknown setting help", "settings are named after flags"),
             ("retries = 2020-01-01", "c.toml:1: retries: not a valid value", "a value is a string"),
             ("retries = []", "c.toml:1: retries: the list is empty", "remove the line"),
+            ("[cluster]\nurls = ['https://a']", "c.toml:1: [cluster] has no engine", "embedded"),
+            ("[cluster]\nengine = 'zookeeper'", "c.toml:2: engine \"zookeeper\" is not known", "etcd"),
+            ("[cluster]\nengine = 'etcd'", "c.toml:1: etcd has no urls", "urls = ["),
+            ("[cluster]\nengine = 'head'\nurls = ['https://a']", "c.toml:1: urls, user", "engine = \"etcd\""),
+            (
+                "[cluster]\nengine = 'etcd'\nurls = ['https://a']\nuser = 'u'",
+                "c.toml:1: user and password-file",
+                "both",
+            ),
+            ("[cluster]\nengine = 'etcd'\npassword = 'x'", "c.toml:3: password: this file holds no secrets", "0600"),
+            ("[cluster]\nengine = 'etcd'\nurl = 'x'", "c.toml:3: unknown setting url of cluster", "urls"),
             ("[profiles]\nx = 1", "c.toml:2: x is not a table", "a profile is a table"),
             ("[profiles.zettar]\nretries = 1", "c.toml:1: profile zettar is taken", "choose another"),
             ("[profiles.a.pc]\nretries = 1", "c.toml:1: unknown table pc", "did you mean [cp]?"),

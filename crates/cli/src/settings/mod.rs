@@ -10,6 +10,7 @@
 pub mod file;
 pub mod known;
 pub mod stores;
+pub mod cluster;
 mod setting;
 
 pub use setting::{Layer, Place, Setting};
@@ -17,6 +18,7 @@ pub use setting::{Layer, Place, Setting};
 use crate::exit::{Error, Result, of_file, usage};
 use crate::output::shown;
 use clap::Command;
+use cluster::ClusterTable;
 use daemon::trust::open_file;
 use file::Parsed;
 use model::{Location, Name};
@@ -51,6 +53,8 @@ pub struct Settings {
     pub stores: BTreeMap<String, StoreTable>,
     /// What an endpoint serves from them.
     pub roots: BTreeMap<Name, Location>,
+    /// What the hosts of an endpoint keep their records in.
+    pub cluster: Option<ClusterTable>,
 }
 
 /// The files that are looked for, the strongest first: the one that was named, or the user's and the system's.
@@ -94,12 +98,13 @@ impl Settings {
             found.into_iter().for_each(|settings| all.extend(narrow_first(settings)));
         }
         files.iter().for_each(|file| all.extend(narrow_first(&file.settings)));
-        let (mut stores, mut roots) = (BTreeMap::new(), BTreeMap::new());
+        let (mut stores, mut roots, mut cluster) = (BTreeMap::new(), BTreeMap::new(), None);
         for file in files.into_iter().rev() {
             stores.extend(file.stores);
             roots.extend(file.roots);
+            cluster = file.cluster.or(cluster);
         }
-        Ok(Settings { all, stores, roots })
+        Ok(Settings { all, stores, roots, cluster })
     }
 
     /// The setting that holds for a flag of a command, given by its words.

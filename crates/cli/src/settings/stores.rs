@@ -104,7 +104,7 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
             "anonymous" => read.is_anonymous = switch()?,
             "token_file" => read.token_file = Some(text()?),
             "redirect_hosts" => {
-                read.redirect_hosts = hosts(value.get_ref()).ok_or_else(|| {
+                read.redirect_hosts = texts(value.get_ref()).ok_or_else(|| {
                     wrong(format!("{name}: not a list of texts"), "write redirect_hosts = [\"HOST\", ...]")
                 })?
             }
@@ -131,7 +131,8 @@ pub fn read(table: &DeTable<'_>, at: usize) -> Result<StoreTable, Wrong> {
     Err(Wrong { at, what: lacks.0.to_owned(), hint: lacks.1.to_owned() })
 }
 
-fn hosts(value: &DeValue<'_>) -> Option<Vec<String>> {
+/// A list of texts.
+pub fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     let DeValue::Array(items) = value else { return None };
     let text = |item: &toml::Spanned<DeValue<'_>>| match item.get_ref() {
         DeValue::String(text) => Some(text.to_string()),

@@ -11,7 +11,7 @@ use crate::output::json::{Events, Start};
 use crate::output::progress::Mode;
 use crate::output::{self, counted};
 use ::transfer::{Ended, HostShare, Peers, job_id};
-use daemon::crew::{self, Done, Work};
+use daemon::crew::{self, Common, Done, Work};
 use daemon::hand_in::{OrderEnded, OrderNews};
 use daemon::hosts::known;
 use daemon::{Endpoint, EndpointBook, Paths};
@@ -34,6 +34,8 @@ struct Side {
 pub struct Hosts {
     book: EndpointBook,
     spec: TransferSpec,
+    /// As it was asked for.
+    asked: TransferSpec,
     from: Side,
     to: Side,
     identity: Identity,
@@ -67,7 +69,7 @@ impl Hosts {
         let job = job_id(identity.pin(), &[source.to_string()], destination.to_string(), choice, options);
         let mut spec = request.spec.clone();
         settle_names(&mut spec);
-        let hosts = Hosts { book, spec, from, to, identity, job };
+        let hosts = Hosts { book, spec, asked: request.spec.clone(), from, to, identity, job };
         if is_asked {
             return Ok(Some(hosts));
         }
@@ -94,10 +96,19 @@ impl Hosts {
             look: &|| (told(&self.from), told(&self.to)),
             identity: self.identity.clone(),
             state: &paths.state,
+            common: self.common(paths),
             stop,
             tell,
             show,
         })
+    }
+
+    /// Nothing unless this host is one of several that share a coordinator.
+    fn common(&self, paths: &Paths) -> Option<Common> {
+        let shared = crate::coordinator::shared(&paths.state).ok()??;
+        let TransferSpec { sources, destination, choice, options, .. } = &self.asked;
+        let job = job_id(shared.endpoint(), &[sources[0].to_string()], destination.to_string(), choice, options);
+        Some(Common { shared, job })
     }
 
     pub fn run(

@@ -44,6 +44,7 @@ mod plans;
 mod follows;
 mod object_stores;
 mod hosts;
+mod coordinators;
 mod orders;
 mod dav_servers;
 mod buffers;

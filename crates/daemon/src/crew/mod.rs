@@ -1,6 +1,6 @@
 //! Several hosts that share a file system work on one job: it is cut into slices, each of which is an order to one of them.
 //!
-//! `work` is what is asked for; `ground` asks whether hosts have the same files, `slice` carries one slice out, `state` is who has what, `journal` remembers those that are open. Whoever
+//! `work` is what is asked for; `ground` asks whether hosts have the same files, `slice` carries one slice out, `state` is who has what, `journal` remembers those that are open, and `mirror` does where other hosts see it. Whoever
 //! calls `run` lists the source, hands slices out and takes them back (`cluster::Board`); content goes straight from host to host. When all
 //! slices are done, one host does the whole job once more as any copy does: it skips what is there, sends what was left, and
 //! gives directories their times. What that last one says is the result.
@@ -15,6 +15,7 @@
 
 mod ground;
 mod journal;
+mod mirror;
 mod slice;
 mod state;
 mod work;
@@ -37,7 +38,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use transfer::HostShare;
 use wire::limits::ORDER_TRANSFER_BYTES_MAX;
-pub use work::Work;
+pub use work::{Common, Work};
 
 /// Slices that a host has at once: while one begins or ends, the other moves data.
 const LANES: usize = 2;
@@ -73,7 +74,7 @@ pub struct Crew<'a> {
 /// When hosts cannot work on it, or none is left that does. What is done stays done, and the same command goes on.
 pub fn run(work: &Work<'_>) -> Result<Done> {
     check(work.spec)?;
-    let journal = Journal::open(work.state, work.job)?;
+    let journal = Journal::open(work.state, work.job, work.common.as_ref(), work.tell)?;
     let (senders, receivers) = ground::usable(work)?;
     let bare = serde_json::to_string(work.spec).map_or(usize::MAX, |text| text.len());
     let list_bytes_max = ORDER_TRANSFER_BYTES_MAX.saturating_sub(bare).saturating_sub(ORDER_SPARE_BYTES);

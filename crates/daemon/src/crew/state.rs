@@ -117,7 +117,6 @@ impl State {
 
     /// An order for a host, written down as open.
     pub fn task(&mut self, work: &Work<'_>, host: usize, page: Option<Page<Arc<Bundle>>>, now_ms: u64) -> Result<Task> {
-        let job = JobId(net::random_bytes());
         let mut spec = work.spec.clone();
         let range = page.as_ref().and_then(|page| range_of(&page.bundles));
         let paths = page.as_ref().map(|page| match (range, &page.bundles[..]) {
@@ -146,7 +145,7 @@ impl State {
         };
         spec.sources = vec![at(&sender, &spec.sources[0])];
         spec.destination = at(&receiver, &spec.destination);
-        self.journal.add(job)?;
+        let job = self.journal.begin()?;
         let (executor, peer) = if role == Role::Sends { (sender, receiver) } else { (receiver, sender) };
         let (epoch, weight) = page.map_or((None, Weight::default()), |page| (Some(page.epoch), page.weight));
         // Where a host was lost, the last one copies what is there of ranges within its storage.

@@ -3,7 +3,7 @@
 use crate::endpoints::Endpoint;
 use crate::error::Error;
 use crate::hand_in::OrderNews;
-use crate::hosts::Site;
+use crate::hosts::{Shared, Site};
 use cluster::Counts;
 use model::{Exit, JobId, TransferSpec};
 use net::Identity;
@@ -20,11 +20,20 @@ pub struct Work<'a> {
     pub look: &'a (dyn Fn() -> (Option<Site>, Option<Site>) + Sync),
     pub identity: Identity,
     pub state: &'a Path,
+    /// Where the command is given at one of several hosts that share a coordinator.
+    pub common: Option<Common>,
     pub stop: &'a (dyn Fn() -> bool + Sync),
     /// Hears what a user should know.
     pub tell: &'a (dyn Fn(&str) + Sync),
     /// Sees how it stands, several times a second.
     pub show: &'a (dyn Fn(&OrderNews, Counts) + Sync),
+}
+
+/// What the other hosts of an endpoint have to know to go on with a job.
+pub struct Common {
+    pub shared: Shared,
+    /// The same at all of them.
+    pub job: JobId,
 }
 
 /// Worth another try, or another host.

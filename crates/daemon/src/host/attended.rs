@@ -16,16 +16,26 @@ type Refused<T> = std::result::Result<T, Refusal>;
 
 const NO_HOST: &str = "this client is no host of this endpoint: it was not let in by `thalweg host invite`";
 
+const NO_ENGINE: &str =
+    "the hosts of this endpoint have [cluster] engine = \"etcd\" in their configuration: give it to the one that joins";
+
 impl EndpointHost {
     pub(super) fn tell_hosts(&self, grant: &Grant, ask: &AskHosts) -> Refused<Hosts> {
         if grant.warrant.is_some() {
             return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow asking for hosts"));
+        }
+        // Nobody waits for a coordinator to hear of hosts.
+        if let Some(hosts) = self.membership.get().and_then(|membership| membership.hosts()) {
+            return Ok(Hosts { number: ask.number, hosts });
         }
         let hosts = self.hosts.told(self.pin).map_err(|e| Refusal::new(CloseCode::Internal, bounded(&e.message)))?;
         Ok(Hosts { number: ask.number, hosts })
     }
 
     pub(super) fn attended(&self, grant: &Grant, attend: &Attend) -> Refused<Standing> {
+        if self.hosts.is_shared() {
+            return Err(Refusal::new(CloseCode::Forbidden, NO_ENGINE));
+        }
         let internal = |e: crate::Error| Refusal::new(CloseCode::Internal, bounded(&e.message));
         let host = match &grant.warrant {
             Some(_) => None,

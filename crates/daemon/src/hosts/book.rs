@@ -1,9 +1,11 @@
-//! The hosts of an endpoint as the head keeps them, changed beside it or while it does not run: below the state directory
-//! `hosts/NAME.toml` says what is to become of a host, and `hosts/NAME.seen` where it was when it was last heard.
+//! The hosts of an endpoint, as the head keeps them below its state directory, or as all keep them where they share a coordinator:
+//! `hosts/NAME.toml` says what is to become of a host, and `hosts/NAME.seen` where it was when it was last heard. Both are changed by
+//! commands too, beside the endpoint or while it does not run.
 //!
 //! Invariants:
 //! - The head is the one without a ticket. Each other host has one that is good for one key, so a name is one key until it is removed.
 //! - Where there is no `hosts`, the endpoint is one host.
+//! - Where hosts share a coordinator none is the head, and `NAME.seen` is there as long as the host is heard.
 //!
 //! Not here: what a host does (`member`).
 
@@ -11,13 +13,11 @@ use crate::endpoints::check_name;
 use crate::error::{Error, Result};
 use crate::issue::{Announcement, Issue};
 use crate::limited::Limits;
-use crate::private_file::{self, Existing};
+use crate::records::Records;
 use crate::ticket::{ADDRESSES_MAX, Ticket, is_address};
-use crate::trust;
 use model::name::Escaped;
 use model::{Class, Exit, Pin};
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::hosts::{ACTIVE, DRAINING};
@@ -28,6 +28,8 @@ const FILE_BYTES_MAX: u64 = 16 << 10;
 /// A host that was not heard for so long is not told to clients.
 const SILENCE_SECONDS_MAX: u64 = 30;
 
+/// How often a record is changed again that others change.
+const TRIES: usize = 8;
 /// What was written down so lately is not written again unless it differs.
 const SAW_SECONDS: u64 = 3;
 
@@ -38,6 +40,9 @@ struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
     is_draining: bool,
+    /// The key that joined, where there is no head that knows it by its ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pin: Option<String>,
 }
 
 /// `NAME.seen`.
@@ -55,6 +60,9 @@ pub struct Listed {
     pub name: String,
     ticket: Option<String>,
     pub is_draining: bool,
+    /// The key, where hosts share a coordinator and it has joined.
+    pub pin: Option<Pin>,
+    pub is_shared: bool,
     /// Nothing until it was there.
     pub seen: Option<Seen>,
 }
@@ -62,34 +70,65 @@ pub struct Listed {
 #[derive(Clone, Debug)]
 pub struct HostBook {
     state: PathBuf,
-    directory: PathBuf,
+    records: Records,
+    /// What the endpoint is known by to hosts that join, where they share a coordinator.
+    endpoint: Option<Pin>,
+    /// What this host is called there.
+    own_name: String,
 }
 
 impl HostBook {
     pub fn new(state: &Path) -> HostBook {
-        HostBook { directory: state.join("hosts"), state: state.to_owned() }
+        HostBook { records: state.into(), state: state.to_owned(), endpoint: None, own_name: String::new() }
+    }
+
+    /// The hosts that share a coordinator.
+    pub fn shared(state: &Path, records: Records, endpoint: Pin, own_name: &str) -> HostBook {
+        HostBook { records, state: state.to_owned(), endpoint: Some(endpoint), own_name: own_name.to_owned() }
     }
 
     /// Makes the endpoint of this state directory the head of several hosts; returns what it is called among them.
     pub fn init(&self) -> Result<String> {
-        if super::member::is_member(&self.state) {
+        if self.is_shared() {
+            return Ok(self.own_name.clone());
+        }
+        if super::is_member(&self.state) {
             return Err(Error::new(Exit::Usage, "this host belongs to an endpoint that another host heads")
                 .hint("give the command at that one"));
         }
-        let announced = Announcement::read(&self.state)?;
-        let fit = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-        let name: String = announced.name.chars().map(fit).collect();
-        let name = if check_name(&name).is_ok() { name } else { "head".to_owned() };
+        let name = name_for(&Announcement::read(&self.state)?.name);
         if self.is_there() {
             return Ok(self.list()?.into_iter().find(Listed::is_head).map_or(name, |head| head.name));
         }
-        trust::make_private_directory(&self.directory)?;
-        self.write(&name, &Record::default(), Existing::Keep)?;
+        self.records.add(&key(&name), Record::default().to_text()?.as_bytes())?;
         Ok(name)
     }
 
+    pub fn is_shared(&self) -> bool {
+        self.endpoint.is_some()
+    }
+
     pub fn is_there(&self) -> bool {
-        self.directory.is_dir()
+        self.endpoint.is_some() || self.state.join("hosts").is_dir()
+    }
+
+    /// Notes that a host with this key goes by a name; false where somebody else does.
+    pub(super) fn register(&self, name: &str, pin: Pin) -> Result<bool> {
+        let of = |old: Option<&[u8]>| -> Result<Option<Record>> { old.map(|old| self.parsed(name, old)).transpose() };
+        for _ in 0..TRIES {
+            let old = self.records.get(&key(name), FILE_BYTES_MAX, false)?;
+            let record = of(old.as_deref())?.unwrap_or_default();
+            match record.pin.as_deref() {
+                Some(known) if known == pin.to_string() => return Ok(true),
+                Some(_) => return Ok(false),
+                None => {}
+            }
+            let text = Record { pin: Some(pin.to_string()), ..record }.to_text()?;
+            if self.records.swap(&key(name), old.as_deref(), text.as_bytes())? {
+                return Ok(true);
+            }
+        }
+        Err(Error::new(Exit::Temporary, format!("{name} is changed by others again and again")))
     }
 
     /// A token that lets one more host in, under this name.
@@ -115,31 +154,41 @@ impl HostBook {
             class_max: Class::High,
             may_manage: false,
         };
-        let issue = Issue::new(&self.state);
+        let issue = Issue::of(&self.state, self.records.clone());
         let (limited, token) = issue.create(limits)?;
-        let record = Record { ticket: Some(limited.id.clone()), is_draining: false };
-        if let Err(e) = self.write(name, &record, Existing::Keep) {
-            let _ = issue.revoke(&limited.id);
-            return Err(e);
+        let record = Record { ticket: Some(limited.id.clone()), ..Record::default() };
+        match record.to_text().and_then(|text| self.records.add(&key(name), text.as_bytes())) {
+            // A host that joins finds the endpoint by its key.
+            Ok(true) => Ok(Ticket { pin: self.endpoint.unwrap_or(token.pin), ..token }),
+            failed => {
+                let _ = issue.revoke(&limited.id);
+                failed?;
+                Err(Error::new(Exit::Usage, format!("there is a host {name} already")).hint("choose another name"))
+            }
         }
-        Ok(token)
     }
 
     /// The head first, the others by their names.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        let failed = |e| Error::of_file("list", &self.directory, e);
-        let listing = match std::fs::read_dir(&self.directory) {
-            Ok(listing) => listing,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(failed(e)),
-        };
+        let mut hosts = self.hosts()?;
+        for host in hosts.iter_mut().filter(|host| host.is_shared) {
+            // Whoever is there renews a lease, and no two clocks are compared.
+            let silent = self.records.silent_seconds(&seen_key(&host.name))?;
+            host.seen = host.seen.take().zip(silent).map(|(seen, silent)| Seen { heard: now() - silent, ..seen });
+        }
+        Ok(hosts)
+    }
+
+    /// The same, without how long those that are heard were silent.
+    pub(super) fn hosts(&self) -> Result<Vec<Listed>> {
+        let files = self.records.names("hosts", 8 * HOSTS_MAX)?;
+        let names = files.iter().filter_map(|file| file.strip_suffix(".toml")).filter(|name| check_name(name).is_ok());
+        let names: Vec<_> = names.take(2 * HOSTS_MAX).collect();
+        let read = self.records.reading(names.iter().flat_map(|name| [key(name), seen_key(name)]).collect())?;
+        let read = HostBook { records: read, ..self.clone() };
         let mut hosts = Vec::new();
-        for entry in listing.take(8 * HOSTS_MAX) {
-            let file = entry.map_err(failed)?.file_name();
-            let name = file.to_str().and_then(|file| file.strip_suffix(".toml"));
-            if let Some(name) = name.filter(|name| check_name(name).is_ok()) {
-                hosts.extend(self.get(name)?);
-            }
+        for name in names {
+            hosts.extend(read.get(name)?);
         }
         hosts.sort_by_key(|host| (!host.is_head(), host.name.clone()));
         hosts.truncate(HOSTS_MAX);
@@ -148,24 +197,28 @@ impl HostBook {
 
     /// Has a host finish what it has and get no more, or lets it work again.
     pub fn drain(&self, name: &str, is_draining: bool) -> Result<()> {
-        let host = self.known(name)?;
-        self.write(name, &Record { ticket: host.ticket, is_draining }, Existing::Replace)
+        self.known(name)?;
+        for _ in 0..TRIES {
+            let Some(old) = self.records.get(&key(name), FILE_BYTES_MAX, false)? else { break };
+            let record = Record { is_draining, ..self.parsed(name, &old)? };
+            if self.records.swap(&key(name), Some(&old), record.to_text()?.as_bytes())? {
+                return Ok(());
+            }
+        }
+        Err(Error::new(Exit::Temporary, format!("{name} is changed by others at this moment")).hint("try again"))
     }
 
     /// Forgets a host, which is let in no more.
     pub fn remove(&self, name: &str) -> Result<()> {
         let host = self.known(name)?;
-        let Some(ticket) = &host.ticket else {
+        if host.is_head() {
             return Err(Error::new(Exit::Usage, format!("{name} heads the others"))
                 .hint("`thalweg host drain` keeps it from moving data; clients enrol with it"));
-        };
-        for path in [self.path(name, "toml"), self.path(name, "seen")] {
-            match std::fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::of_file("remove", &path, e)),
-                _ => {}
-            }
         }
-        Issue::new(&self.state)
+        self.records.remove(&key(name))?;
+        self.records.remove(&seen_key(name))?;
+        let Some(ticket) = &host.ticket else { return Ok(()) };
+        Issue::of(&self.state, self.records.clone())
             .revoke(ticket)
             .map(drop)
             .or_else(|e| if e.exit == Exit::Usage { Ok(()) } else { Err(e) })
@@ -173,7 +226,7 @@ impl HostBook {
 
     /// The host that was invited with a ticket.
     pub fn of_ticket(&self, ticket: &str) -> Result<Option<Listed>> {
-        Ok(self.list()?.into_iter().find(|host| host.ticket.as_deref() == Some(ticket)))
+        Ok(self.hosts()?.into_iter().find(|host| host.ticket.as_deref() == Some(ticket)))
     }
 
     /// Notes that a host was heard.
@@ -187,17 +240,19 @@ impl HostBook {
         if self.get(name)?.and_then(|host| host.seen).is_some_and(|old| is_known(&old)) {
             return Ok(());
         }
-        let text = serde_json::to_vec(&seen).map_err(|e| Error::new(Exit::Fatal, format!("write {name}.seen: {e}")))?;
-        let path = self.path(name, "seen");
-        private_file::write(&path, &text, Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
+        self.records.put(&seen_key(name), &seen.to_bytes()?)
     }
 
     /// The hosts as clients hear of them; `own` is the head's key.
     pub fn told(&self, own: Pin) -> Result<Vec<HostRecord>> {
         let mut told = Vec::new();
-        for host in self.list()? {
+        for host in self.hosts()? {
             let (pin, addresses) = match &host.seen {
                 _ if host.is_head() => (Some(own), Announcement::read(&self.state)?.addresses),
+                // It is the one that it says only if it is the one that joined.
+                Some(seen) if host.is_shared => {
+                    (host.pin.filter(|pin| Pin::from_hex(&seen.pin) == Some(*pin)), seen.addresses.clone())
+                }
                 Some(seen) if seen.silent_seconds() <= SILENCE_SECONDS_MAX => {
                     (Pin::from_hex(&seen.pin), seen.addresses.clone())
                 }
@@ -220,37 +275,61 @@ impl HostBook {
         })
     }
 
-    fn get(&self, name: &str) -> Result<Option<Listed>> {
-        let path = self.path(name, "toml");
-        let Some(bytes) = private_file::read(&path, FILE_BYTES_MAX, false)? else { return Ok(None) };
-        let record = std::str::from_utf8(&bytes).ok().and_then(|text| toml::from_str::<Record>(text).ok());
-        let Record { ticket, is_draining } = record.ok_or_else(|| {
-            Error::new(Exit::Failed, format!("{} is damaged", crate::error::shown(&path)))
-                .hint("remove the file, and invite the host again")
-        })?;
-        let seen = private_file::read(&self.path(name, "seen"), FILE_BYTES_MAX, false)?;
+    pub(super) fn get(&self, name: &str) -> Result<Option<Listed>> {
+        let Some(bytes) = self.records.get(&key(name), FILE_BYTES_MAX, false)? else { return Ok(None) };
+        let Record { ticket, is_draining, pin } = self.parsed(name, &bytes)?;
+        let seen = self.records.get(&seen_key(name), FILE_BYTES_MAX, false)?;
         let seen = seen.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Ok(Some(Listed { name: name.to_owned(), ticket, is_draining, seen }))
+        let (pin, is_shared) = (pin.as_deref().and_then(Pin::from_hex), self.endpoint.is_some());
+        Ok(Some(Listed { name: name.to_owned(), ticket, is_draining, pin, is_shared, seen }))
     }
 
-    fn write(&self, name: &str, record: &Record, existing: Existing) -> Result<()> {
-        let path = self.path(name, "toml");
-        let text = toml::to_string(record).map_err(|e| Error::new(Exit::Fatal, format!("write {name}.toml: {e}")))?;
-        private_file::write(&path, text.as_bytes(), existing).map_err(|e| Error::of_file("write", &path, e))
+    fn parsed(&self, name: &str, bytes: &[u8]) -> Result<Record> {
+        let record = std::str::from_utf8(bytes).ok().and_then(|text| toml::from_str::<Record>(text).ok());
+        record.ok_or_else(|| {
+            Error::new(Exit::Failed, format!("{} is damaged", self.records.named(&key(name))))
+                .hint("remove it, and invite the host again")
+        })
     }
+}
 
-    fn path(&self, name: &str, kind: &str) -> PathBuf {
-        self.directory.join(format!("{name}.{kind}"))
+impl Record {
+    fn to_text(&self) -> Result<String> {
+        toml::to_string(self).map_err(|e| Error::new(Exit::Fatal, format!("write down a host: {e}")))
     }
+}
+
+/// What an endpoint is called among hosts.
+pub(super) fn name_for(name: &str) -> String {
+    let fit = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(fit).collect();
+    if check_name(&name).is_ok() { name } else { "head".to_owned() }
+}
+
+fn key(name: &str) -> String {
+    format!("hosts/{name}.toml")
+}
+
+pub(super) fn seen_key(name: &str) -> String {
+    format!("hosts/{name}.seen")
 }
 
 impl Listed {
     pub fn is_head(&self) -> bool {
-        self.ticket.is_none()
+        !self.is_shared && self.ticket.is_none()
     }
 }
 
 impl Seen {
+    /// Where a host is; that it is there is said by what this is kept with.
+    pub(super) fn here(pin: Pin, addresses: &[String], jobs: u32) -> Seen {
+        Seen { pin: pin.to_string(), addresses: addresses.to_vec(), jobs, heard: 0 }
+    }
+
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|e| Error::new(Exit::Fatal, format!("write down a host: {e}")))
+    }
+
     pub fn silent_seconds(&self) -> u64 {
         now().saturating_sub(self.heard)
     }

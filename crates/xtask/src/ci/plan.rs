@@ -118,6 +118,7 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
         alone("object stores alone", "object"),
         alone("SFTP alone", "foreign"),
         alone("WebDAV alone", "dav"),
+        alone("etcd alone", "etcd"),
         alone("slow storage alone", "fuse"),
         larger("static", Work::Program("xtask", words("static"))),
         larger("console in a browser", Work::Program("xtask", words("console"))),

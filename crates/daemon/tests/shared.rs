@@ -1,0 +1,215 @@
+//! An endpoint whose hosts keep their records in a coordinator: it outlives its first host, and the coordinator's silence and restoration.
+
+use cluster::coordinator::Coordinator;
+use conformance::coordinators::Memory;
+use daemon::endpoints::Replace;
+use daemon::hand_in::{Desk, Terms};
+use daemon::hosts::{Shared, known};
+use daemon::issue::write_ticket;
+use daemon::limited::{Limits, scope_of};
+use daemon::{Endpoint, EndpointBook, Error, ServeOptions, Served, Ticket, enrol};
+use model::{Class, Exit};
+use net::Identity;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+struct Place {
+    dir: TempDir,
+    memory: Arc<Memory>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("root/in")).unwrap();
+        Place { dir, memory: Arc::default() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn coordinator(&self) -> Arc<dyn Coordinator> {
+        self.memory.clone()
+    }
+
+    fn serve(&self, name: &str, token: Option<&Ticket>) -> Result<Served, Error> {
+        let file = self.path(&format!("{name}-token"));
+        token.map_or(Ok(()), |token| write_ticket(&file, &token.to_text())).unwrap();
+        let options = ServeOptions::new("127.0.0.1:0", self.path("root"), self.path(name));
+        Served::start(ServeOptions {
+            name: Some(name.into()),
+            join: token.map(|_| file),
+            coordinator: Some(self.coordinator()),
+            ticket_file: Some(self.path(&format!("{name}-ticket"))),
+            ..options
+        })
+    }
+
+    /// The endpoint as the commands at a host see it.
+    fn at(&self, name: &str) -> Shared {
+        Shared::of(&self.path(name), &self.coordinator()).unwrap().unwrap()
+    }
+
+    fn heard(&self, name: &str) -> Vec<String> {
+        let hosts = self.at(name).book().list().unwrap();
+        hosts.into_iter().filter(|host| host.seen.is_some()).map(|host| host.name).collect()
+    }
+}
+
+fn limits(uses_max: Option<u32>) -> Limits {
+    Limits {
+        scope: scope_of(b"in").unwrap(),
+        may_read: true,
+        may_write: false,
+        expires: None,
+        uses_max,
+        class_max: Class::Normal,
+        may_manage: false,
+    }
+}
+
+fn terms(host: &Endpoint, identity: &Identity) -> Result<Terms, Error> {
+    Desk::open(host, identity)?.terms(None, &|| false)
+}
+
+fn sites(identity: &Identity, book: &EndpointBook) -> Vec<Endpoint> {
+    known::ask(&book.get("far").unwrap(), book, identity).unwrap().working
+}
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn the_endpoint_outlives_its_first_host() {
+    let place = Place::new();
+    let first = place.serve("h1", None).unwrap();
+    let second = place.serve("h2", Some(&place.at("h1").book().invite("h2").unwrap())).unwrap();
+    until("both to be heard", || place.heard("h1") == ["h1", "h2"]);
+    let (early, book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("early")));
+    let (id, ticket) = place.at("h1").issue().create(limits(None)).unwrap();
+    enrol(&ticket, "far", &early, &book, Replace::SameIdentity).unwrap();
+    until("the client to be told of both", || sites(&early, &book).len() == 2);
+    let host = sites(&early, &book).remove(1);
+    let told = terms(&host, &early).unwrap();
+    assert_eq!((told.may_read, told.may_write, &told.path[..]), (true, false, &b"in"[..]));
+    drop(first);
+    place.memory.advance(31);
+    until("the second alone to be heard", || place.heard("h2") == ["h2"]);
+    // A newcomer, by a ticket of the one that is left, of which there is one use for all hosts.
+    let (_, once) = place.at("h2").issue().create(limits(Some(1))).unwrap();
+    let (late, late_book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("late")));
+    enrol(&once, "far", &late, &late_book, Replace::SameIdentity).unwrap();
+    let stranger = Identity::generate().unwrap();
+    let other = EndpointBook::new(place.path("stranger"));
+    assert_eq!(enrol(&once, "far", &stranger, &other, Replace::SameIdentity).unwrap_err().exit, Exit::Authentication);
+    assert_eq!(terms(&host, &stranger).unwrap_err().exit, Exit::Authentication);
+    // A new host, invited by the one that is left; its token is good once.
+    let token = place.at("h2").book().invite("h3").unwrap();
+    let third = place.serve("h3", Some(&token)).unwrap();
+    assert_eq!(place.serve("h4", Some(&token)).err().unwrap().exit, Exit::Authentication);
+    until("the third to be heard", || place.heard("h2") == ["h2", "h3"]);
+    let at = Endpoint { pin: third.pin(), addresses: vec![third.local_addr().to_string()], ..host.clone() };
+    terms(&at, &late).unwrap();
+    // What one says holds at the others.
+    place.at("h3").book().drain("h2", true).unwrap();
+    let leaving = || known::ask(&late_book.get("far").unwrap(), &late_book, &late).unwrap().leaving;
+    until("h2 to be drained", || leaving() == [second.pin()]);
+    assert_eq!(place.at("h3").issue().revoke(&id.id).unwrap(), 1);
+    until("the client to be refused", || terms(&host, &early).is_err_and(|e| e.exit == Exit::Authentication));
+    place.at("h3").book().remove("h2").unwrap();
+    until("the host to let nobody in", || terms(&host, &late).is_err_and(|e| e.exit == Exit::Authentication));
+    terms(&at, &late).unwrap();
+    // The first one comes back where it was, with nobody's help, and is as removable as the others.
+    let first = place.serve("h1", None).unwrap();
+    until("the first to be heard", || place.heard("h3") == ["h1", "h3"]);
+    place.at("h3").book().remove("h1").unwrap();
+    let at = Endpoint { pin: first.pin(), addresses: vec![first.local_addr().to_string()], ..host };
+    until("the first to let nobody in", || terms(&at, &late).is_err_and(|e| e.exit == Exit::Authentication));
+}
+
+#[test]
+fn while_the_coordinator_is_silent_known_clients_are_let_in_and_nobody_waits() {
+    let place = Place::new();
+    let served = place.serve("h1", None).unwrap();
+    let (identity, book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("client")));
+    enrol(&served.ticket(), "far", &identity, &book, Replace::SameIdentity).unwrap();
+    let host = book.get("far").unwrap();
+    terms(&host, &identity).unwrap();
+    place.memory.silence(true);
+    let stranger = Identity::generate().unwrap();
+    let refused =
+        || enrol(&served.ticket(), "far", &stranger, &EndpointBook::new(place.path("x")), Replace::SameIdentity);
+    until("a newcomer to be told to come back", || {
+        let began = Instant::now();
+        let e = refused().unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(10));
+        e.exit == Exit::Temporary
+    });
+    assert!(terms(&host, &identity).unwrap().may_write);
+    assert_eq!(known::ask(&host, &book, &identity).unwrap().working.len(), 1);
+    // A host that starts meanwhile waits for it, and lets nobody in before.
+    drop(served);
+    let served = place.serve("h1", None).unwrap();
+    let host = Endpoint { addresses: vec![served.local_addr().to_string()], ..host };
+    assert_eq!(terms(&host, &identity).unwrap_err().exit, Exit::Authentication);
+    place.memory.silence(false);
+    until("the client to be let in again", || terms(&host, &identity).is_ok());
+}
+
+#[test]
+fn after_a_restoration_hosts_that_it_does_not_know_register_again_and_removed_ones_do_not() {
+    let place = Place::new();
+    let _first = place.serve("h1", None).unwrap();
+    let invite = |name: &str| place.at("h1").book().invite(name).unwrap();
+    let removed = place.serve("h2", Some(&invite("h2"))).unwrap();
+    let token = invite("h3");
+    until("both to be heard", || place.heard("h1") == ["h1", "h2"]);
+    let snapshot = place.memory.snapshot();
+    let _third = place.serve("h3", Some(&token)).unwrap();
+    until("the third to be heard", || place.heard("h1") == ["h1", "h2", "h3"]);
+    place.memory.restore(&snapshot);
+    until("the third to be heard again", || place.heard("h1") == ["h1", "h2", "h3"]);
+    place.at("h1").book().remove("h2").unwrap();
+    drop(removed);
+    let again = place.serve("h2", None).unwrap();
+    until("the others to be heard", || place.heard("h1") == ["h1", "h3"]);
+    drop(again);
+}
+
+#[test]
+fn clients_and_tickets_that_the_first_host_has_come_with_it() {
+    let place = Place::new();
+    let alone = ServeOptions::new("127.0.0.1:0", place.path("root"), place.path("h1"));
+    let served = Served::start(ServeOptions { name: Some("h1".into()), ..alone }).unwrap();
+    let (identity, book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("client")));
+    enrol(&served.ticket(), "far", &identity, &book, Replace::SameIdentity).unwrap();
+    let (limited, _) = daemon::Issue::new(place.path("h1")).create(limits(None)).unwrap();
+    drop(served);
+    let served = place.serve("h1", None).unwrap();
+    let second = place.serve("h2", Some(&place.at("h1").book().invite("h2").unwrap())).unwrap();
+    let host = book.get("far").unwrap();
+    for served in [&served, &second] {
+        let at = Endpoint { pin: served.pin(), addresses: vec![served.local_addr().to_string()], ..host.clone() };
+        until("the client to be let in", || terms(&at, &identity).is_ok_and(|terms| terms.may_write));
+    }
+    let tickets = place.at("h2").issue().list().unwrap();
+    assert!(tickets.iter().any(|issued| issued.ticket.id == limited.id), "{tickets:?}");
+    // What it says alone counts no more.
+    assert!(place.at("h2").issue().revoke(&identity.pin().to_string()).is_ok());
+    let at = Endpoint { addresses: vec![served.local_addr().to_string()], ..host };
+    let (other, others_book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("other")));
+    enrol(&served.ticket(), "far", &other, &others_book, Replace::SameIdentity).unwrap();
+    terms(&at, &other).unwrap();
+    assert_eq!(place.at("h1").issue().revoke("serve").unwrap(), 1);
+    until("whoever came by that ticket to be refused", || terms(&at, &other).is_err());
+    until("the client to be refused", || terms(&at, &identity).is_err_and(|e| e.exit == Exit::Authentication));
+}
