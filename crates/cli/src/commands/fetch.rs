@@ -13,13 +13,13 @@ use crate::output::{self, shown};
 use crate::place::Places;
 use crate::transfer::{self, Finished, Reachable, Request, Ssh};
 use ::transfer::Means;
-use daemon::sets::{Finder, Kept, Trust, offer};
+use daemon::sets::{Finder, Kept, Trust, close, offer};
 use daemon::{EndpointBook, Paths};
 use model::name::Escaped;
-use model::set::Catalogue;
 use model::set::catalogue::{PAGE_BYTES_MAX, PageLine};
 use model::set::note::digest_of;
 use model::set::signed::PublicKey;
+use model::set::{Catalogue, Readers};
 use model::{DigestAlgorithm, Exit, Location, TransferSpec};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,6 +80,8 @@ pub struct Args {
 struct Found {
     catalogue: Catalogue,
     names: Vec<String>,
+    /// Endpoints that serve the copy have to know who may read it.
+    is_private: bool,
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
@@ -148,11 +150,14 @@ fn fetch(
     let found = match named {
         Some(digest) => {
             let (catalogue, names) = finder.catalogue(PageLine { digest, bytes: PAGE_BYTES_MAX })?;
-            Found { catalogue, names }
+            Found { catalogue, names, is_private: false }
         }
         None => by_name(args, &finder, &trust, is_first)?,
     };
     let mut request = request(args, holders)?;
+    if found.is_private {
+        close(&kept, &request.spec.destination)?;
+    }
     request.spec.options.chunk_bytes = found.catalogue.chunk_bytes;
     request.catalogue = Some(Arc::new(found.catalogue));
     let finished = transfer::run(&request, started, interrupt, events)?;
@@ -177,7 +182,7 @@ fn by_name(args: &Args, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> R
             "ask its publisher to publish it again",
         ));
     }
-    Ok(Found { catalogue, names })
+    Ok(Found { catalogue, names, is_private: note.readers != Readers::Public })
 }
 
 fn digest(set: &str) -> Result<Option<[u8; 32]>> {

@@ -48,6 +48,7 @@ mod orders;
 mod dav_servers;
 mod buffers;
 mod rates;
+mod readers;
 mod scrapes;
 mod replicas;
 mod sets;
