@@ -18,8 +18,10 @@ mod scope;
 mod stored;
 mod terms;
 mod attended;
+mod cached;
 
 use crate::advertise::Listening;
+use crate::cache::Cache;
 use crate::clients::ClientBook;
 use crate::events::EventLog;
 use crate::gate::Gate;
@@ -76,6 +78,8 @@ pub struct EndpointHost {
     pub root: Arc<OwnedFd>,
     /// Roots at stores; then nothing is reached in the directory.
     pub stored: StoredRoots,
+    /// It serves sets of others; then nothing is reached in the directory either.
+    pub cache: Option<Cache>,
     /// Whether clients reach file systems that are mounted below the root.
     pub mounts: Mounts,
     pub clients: ClientBook,
@@ -188,6 +192,9 @@ impl EndpointHost {
     /// Looks again whether a path may be reached, while a job runs on it.
     fn check_open(&self, rights: &Rights, path: &[u8]) -> Result<(), Refusal> {
         let asked = self.locate(rights, path)?;
+        if let Some(cache) = self.cache.as_ref().filter(|_| !synthetic::is_synthetic(path)) {
+            return cache.check(rights.reader, &names_of(path)?).map_err(|e| cached::refusal(path, &e));
+        }
         let is_here = self.stored.is_empty() && !synthetic::is_synthetic(path);
         let closed = is_here.then(|| asked.closed(self.root.as_fd())).flatten();
         closed.map_or(Ok(()), |e| Err(refuse(path, &e)))
@@ -335,8 +342,9 @@ impl Host for EndpointHost {
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single: false, observer })
             }
-            Direction::ServerSends if !self.stored.is_empty() => {
-                let OpenSource { source, is_single } = self.stored_source(&rights, open, options)?;
+            Direction::ServerSends if self.cache.is_some() || !self.stored.is_empty() => {
+                let OpenSource { source, is_single } =
+                    self.source_elsewhere(&rights, open, options, &options.selection)?;
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single, observer })
             }

@@ -237,6 +237,12 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a client that may only write closes a directory to those who read it",
         Test("store", "nobody_who_sends_makes_a_set"),
     ),
+    (
+        "cache-by-name",
+        "a cache keeps content under its path",
+        Test("daemon", "known_by_its_digest_and_not_by_its_name"),
+    ),
+    ("serve-rot", "a cache serves what rotted on its disk", Test("daemon", "rot_is_fetched_again")),
     ("cross-mounts", "a mount below the root of an endpoint is entered", Test("store", "mounted")),
     (
         "follow-a-planted-link",

@@ -132,7 +132,7 @@ fn fetch(
     let named = digest(&args.set)?;
     let name = match named {
         // Of a catalogue that nobody has to have signed only pages are kept, each under its digest.
-        Some(_) => "by-digest".to_owned(),
+        Some(_) => holders::BY_DIGEST.to_owned(),
         None => args.set.clone(),
     };
     let kept = Kept::open(paths, &name)?;
@@ -142,7 +142,7 @@ fn fetch(
     };
     let has_it = |holder: &Location| {
         let finder = Finder { kept: &kept, holders: std::slice::from_ref(holder), means: &means };
-        named.is_some() || finder.note(&trust).is_ok()
+        if named.is_some() { Ok(()) } else { finder.note(&trust).map(drop) }
     };
     let is_first = kept.note()?.is_none();
     let holders = holders::find(&args.from, &kept, &EndpointBook::new(paths.endpoints()), places, &has_it)?;

@@ -22,6 +22,7 @@ mod loads;
 mod endpoints;
 mod ssh;
 mod sshd;
+mod caches;
 mod compatibility;
 mod mistakes;
 mod mounts;

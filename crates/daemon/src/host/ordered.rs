@@ -143,8 +143,8 @@ impl Ground for EndpointHost {
         if paths.iter().any(|path| is_synthetic(path)) {
             return Ok(OpenSource { source: Arc::new(generated(&open)?), is_single: false });
         }
-        if !self.stored.is_empty() {
-            return self.stored_source(&rights, &open, options);
+        if self.cache.is_some() || !self.stored.is_empty() {
+            return self.source_elsewhere(&rights, &open, options, &options.selection_at_source());
         }
         let mut source = self.open_sources(&rights, &open)?;
         source.select(options.selection_at_source());
