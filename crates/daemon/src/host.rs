@@ -192,8 +192,8 @@ impl EndpointHost {
     /// Looks again whether a path may be reached, while a job runs on it.
     fn check_open(&self, rights: &Rights, path: &[u8]) -> Result<(), Refusal> {
         let asked = self.locate(rights, path)?;
-        if let Some(cache) = self.cache.as_ref().filter(|_| !synthetic::is_synthetic(path)) {
-            return cache.check(rights.reader, &names_of(path)?).map_err(|e| cached::refusal(path, &e));
+        if self.cache.is_some() && !synthetic::is_synthetic(path) {
+            return self.check_cached(rights, path);
         }
         let is_here = self.stored.is_empty() && !synthetic::is_synthetic(path);
         let closed = is_here.then(|| asked.closed(self.root.as_fd())).flatten();
@@ -343,8 +343,7 @@ impl Host for EndpointHost {
                 Ok(Opened::Send { source, is_single: false, observer })
             }
             Direction::ServerSends if self.cache.is_some() || !self.stored.is_empty() => {
-                let OpenSource { source, is_single } =
-                    self.source_elsewhere(&rights, open, options, &options.selection)?;
+                let OpenSource { source, is_single } = self.elsewhere(&rights, open, options, &options.selection)?;
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single, observer })
             }

@@ -187,8 +187,6 @@ impl Served {
         store::posix::host::own();
         let buffer = open_buffer(&options)?;
         let landlock = confine(&options, &root, &log_path);
-        let (place, state) = (&options.root, &options.state_dir);
-        let cache = options.cache.as_ref().map(|wanted| Cache::open(place, wanted, &identity, state)).transpose()?;
         let host = Arc::new(EndpointHost {
             events: Arc::new(EventLog::new(&options.state_dir, &name)),
             name,
@@ -196,7 +194,7 @@ impl Served {
             mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
             root: Arc::new(root),
             stored: options.stored.clone(),
-            cache,
+            cache: open_cache(&options, &identity)?,
             clients,
             gate: Gate::new(connections_max()),
             log,
@@ -440,6 +438,11 @@ fn unusable(name: &str, e: &store::OpenError) -> Error {
     let mut error = Error::from(transfer::Error::from_open(e));
     error.message = format!("the root {name}: {}", error.message);
     error
+}
+
+fn open_cache(options: &ServeOptions, identity: &net::Identity) -> Result<Option<Cache>> {
+    let open = |wanted| Cache::open(&options.root, wanted, identity, &options.state_dir);
+    options.cache.as_ref().map(open).transpose()
 }
 
 /// Opens the place where what clients send may wait. Clients reach it no other way.

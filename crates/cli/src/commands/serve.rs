@@ -133,14 +133,8 @@ pub fn run(args: Args) -> Result<Exit> {
             "name a file; `thalweg ticket new --ticket-file -` prints a limited ticket",
         ));
     }
-    let paths = Paths::from_env()?.with_state(args.state_dir);
-    let cache = cache(&args.cache, args.cache_size, &paths)?;
-    if cache.is_some() && !stored.is_empty() {
-        return Err(usage(
-            "serve was given both --cache and [roots] at stores",
-            "run two endpoints, each with a --config and a --state-dir of its own",
-        ));
-    }
+    let paths = Paths::from_env()?.with_state(args.state_dir.clone());
+    let cache = cache(&args, &paths)?;
     // Of an endpoint of stores it is an empty one.
     let root = args.root.unwrap_or_else(|| paths.state.join("no-root"));
     let options = ServeOptions {
@@ -183,10 +177,17 @@ pub fn run(args: Args) -> Result<Exit> {
 }
 
 /// Looked up before this process gives up the directory that says so.
-fn cache(origins: &[String], size_bytes: Option<u64>, paths: &Paths) -> Result<Option<CacheOptions>> {
+fn cache(args: &Args, paths: &Paths) -> Result<Option<CacheOptions>> {
+    let Some(size_bytes) = args.cache_size else { return Ok(None) };
+    if args.root.is_none() {
+        return Err(usage(
+            "a cache needs a directory to keep sets in",
+            "name it: thalweg serve --root DIR --cache NAME",
+        ));
+    }
     let book = EndpointBook::new(paths.endpoints());
-    let origins = origins.iter().map(|name| book.get(name)).collect::<Result<Vec<_>>>()?;
-    Ok(size_bytes.filter(|_| !origins.is_empty()).map(|size_bytes| CacheOptions { origins, size_bytes }))
+    let origins = args.cache.iter().map(|name| book.get(name)).collect::<Result<Vec<_>>>()?;
+    Ok(Some(CacheOptions { origins, size_bytes }))
 }
 
 /// The newest digest is for comparison with one that was noted elsewhere: lines missing at the end break no chain.

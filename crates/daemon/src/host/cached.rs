@@ -12,7 +12,7 @@ use wire::message::Open;
 use wire::{CloseCode, Refusal, bounded};
 
 impl EndpointHost {
-    pub(super) fn source_elsewhere(
+    pub(super) fn elsewhere(
         &self,
         rights: &Rights,
         open: &Open,
@@ -26,9 +26,15 @@ impl EndpointHost {
         self.locate(rights, path)?;
         cache.source(rights.reader, &names_of(path)?, selection).map_err(|e| refusal(path, &e))
     }
+
+    /// Looks again whether a set of the cache may be fetched, while a job runs on it.
+    pub(super) fn check_cached(&self, rights: &Rights, path: &[u8]) -> Result<(), Refusal> {
+        let Some(cache) = &self.cache else { return Ok(()) };
+        cache.check(rights.reader, &names_of(path)?).map_err(|e| refusal(path, &e))
+    }
 }
 
-pub(super) fn refusal(path: &[u8], e: &Error) -> Refusal {
+fn refusal(path: &[u8], e: &Error) -> Refusal {
     let code = match e.exit {
         Exit::SourceFileNotFound | Exit::SourceDirectoryNotFound => CloseCode::NotFound,
         Exit::Refused | Exit::Authentication | Exit::Integrity | Exit::Usage => CloseCode::Forbidden,

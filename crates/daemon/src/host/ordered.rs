@@ -144,7 +144,7 @@ impl Ground for EndpointHost {
             return Ok(OpenSource { source: Arc::new(generated(&open)?), is_single: false });
         }
         if self.cache.is_some() || !self.stored.is_empty() {
-            return self.source_elsewhere(&rights, &open, options, &options.selection_at_source());
+            return self.elsewhere(&rights, &open, options, &options.selection_at_source());
         }
         let mut source = self.open_sources(&rights, &open)?;
         source.select(options.selection_at_source());
