@@ -18,8 +18,10 @@ mod scope;
 mod stored;
 mod terms;
 mod attended;
+mod cached;
 
 use crate::advertise::Listening;
+use crate::cache::Cache;
 use crate::clients::ClientBook;
 use crate::events::EventLog;
 use crate::gate::Gate;
@@ -52,7 +54,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use store::open::{OpenSink, OpenSource, land, look};
-use store::posix::beneath::Mounts;
+use store::posix::beneath::{Bounds, Mounts};
+use store::posix::closed::is_closed;
 use store::posix::facts::{STAGING_PREFIX, file_system};
 use store::posix::{PosixSink, PosixSource};
 use store::spool::Spool;
@@ -75,6 +78,8 @@ pub struct EndpointHost {
     pub root: Arc<OwnedFd>,
     /// Roots at stores; then nothing is reached in the directory.
     pub stored: StoredRoots,
+    /// It serves sets of others; then nothing is reached in the directory either.
+    pub cache: Option<Cache>,
     /// Whether clients reach file systems that are mounted below the root.
     pub mounts: Mounts,
     pub clients: ClientBook,
@@ -131,16 +136,20 @@ impl EndpointHost {
         };
         let asked = self.locate(rights, path)?;
         check_depth(path, &asked.below)?;
+        let is_of_set = |name: &Name| name.as_bytes().eq_ignore_ascii_case(model::set::DIRECTORY.as_bytes());
+        if rights.is_drop_box && asked.below.iter().any(is_of_set) {
+            return Err(forbidden(path, "a client that may only write makes no sets"));
+        }
         let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
-        let tag = rights.is_drop_box.then(|| drop_box::tag_of(job));
+        let (bounds, tag) = (self.bounds(rights), rights.is_drop_box.then(|| drop_box::tag_of(job)));
         let mut make = |names: &[Name]| {
             let made = match &tag {
-                Some(tag) => drop_box::make_directories(self.mounts, base.as_fd(), names, tag),
-                None => self.mounts.make_directories(base.as_fd(), names),
+                Some(tag) => drop_box::make_directories(bounds, base.as_fd(), names, tag),
+                None => bounds.make_directories(base.as_fd(), names),
             };
             made.map_err(|e| refuse(path, &e))
         };
-        let opened = |names: &[Name]| match self.mounts.resolve_directory(base.as_fd(), names) {
+        let opened = |names: &[Name]| match bounds.resolve_directory(base.as_fd(), names) {
             Err(e) if is_no_directory(&e) || tag.is_some() && drop_box::is_in_the_way(&e) => Ok(None),
             opened => opened.map(Some).map_err(|e| refuse(path, &e)),
         };
@@ -166,7 +175,7 @@ impl EndpointHost {
         };
         let sink = |directory: OwnedFd| {
             let directory = Arc::new(directory);
-            PosixSink::new(directory.clone(), directory, None).keep_mounts(self.mounts)
+            PosixSink::new(directory.clone(), directory, None).keep_within(self.bounds(rights))
         };
         let (directory, rename_to) = look(&asked.below, open.is_single && !names_contents(path), &opened)?;
         Ok((directory.map(sink), rename_to))
@@ -177,12 +186,28 @@ impl EndpointHost {
         deed.refused(rights, self.is_read_only).map_or(Ok(()), |why| Err(forbidden(path, &why)))
     }
 
+    /// What whoever has these rights may enter below the root.
+    fn bounds(&self, rights: &Rights) -> Bounds {
+        Bounds { mounts: self.mounts, reader: rights.reader }
+    }
+
+    /// Looks again whether a path may be reached, while a job runs on it.
+    fn check_open(&self, rights: &Rights, path: &[u8]) -> Result<(), Refusal> {
+        let asked = self.locate(rights, path)?;
+        if self.cache.is_some() && !synthetic::is_synthetic(path) {
+            return self.check_cached(rights, path);
+        }
+        let is_here = self.stored.is_empty() && !synthetic::is_synthetic(path);
+        let closed = is_here.then(|| asked.closed(self.root.as_fd())).flatten();
+        closed.map_or(Ok(()), |e| Err(refuse(path, &e)))
+    }
+
     /// What a path means below that which a ticket is limited to.
     fn locate(&self, rights: &Rights, path: &[u8]) -> Result<Asked, Refusal> {
         if synthetic::is_synthetic(path) {
             return Ok(Asked::default());
         }
-        Asked::within(&rights.scope, names_of(path)?, self.mounts).ok_or_else(|| {
+        Asked::within(&rights.scope, names_of(path)?, self.bounds(rights)).ok_or_else(|| {
             let scope = Escaped(&name::join(&rights.scope)).to_string();
             forbidden(path, &format!("this client may reach {scope} {NOTHING_ELSE}"))
         })
@@ -190,7 +215,7 @@ impl EndpointHost {
 
     fn open_sources(&self, rights: &Rights, open: &Open) -> Result<PosixSource, Refusal> {
         let mut source = PosixSource::new();
-        source.keep_mounts(self.mounts);
+        source.keep_within(self.bounds(rights));
         for path in &open.paths {
             let asked = self.locate(rights, path)?;
             let (base, below) =
@@ -260,7 +285,7 @@ impl Host for EndpointHost {
         paths.iter().try_for_each(|path| {
             self.check(&rights, deed, path)?;
             check_mandate(grant, deed, path)?;
-            self.locate(&rights, path).map(drop)
+            self.check_open(&rights, path)
         })
     }
 
@@ -305,7 +330,7 @@ impl Host for EndpointHost {
                 let destination = self.open_destination(&rights, job, open)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
                 let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
-                let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_mounts(self.mounts), options));
+                let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_within(self.bounds(&rights)), options));
                 let sink = match destination.tag {
                     Some(tag) => Arc::new(DropBox::new(sink, &tag)),
                     None => sink,
@@ -319,8 +344,8 @@ impl Host for EndpointHost {
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single: false, observer })
             }
-            Direction::ServerSends if !self.stored.is_empty() => {
-                let OpenSource { source, is_single } = self.stored_source(&rights, open, options)?;
+            Direction::ServerSends if self.cache.is_some() || !self.stored.is_empty() => {
+                let OpenSource { source, is_single } = self.elsewhere(&rights, open, options, &options.selection)?;
                 let observer = Some(self.record(grant, job, direction, open, options));
                 Ok(Opened::Send { source, is_single, observer })
             }
@@ -430,6 +455,7 @@ pub fn refuse(path: &[u8], e: &io::Error) -> Refusal {
             forbidden(path, "a file or a symbolic link stands where a directory is needed")
         }
         io::ErrorKind::ReadOnlyFilesystem => forbidden(path, "the endpoint's file system is read-only"),
+        _ if is_closed(e) => forbidden(path, &e.to_string()),
         io::ErrorKind::PermissionDenied if e.raw_os_error().is_none() => {
             forbidden(path, "the path leads outside the endpoint's root")
         }

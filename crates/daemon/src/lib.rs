@@ -4,7 +4,7 @@
 //! enrolled and `enrolment` how that is written down, `census` how many they are, `limited` what tickets allow, `removed` and `revoked` who is kept out, and `issue` makes
 //! and revokes tickets; `governor` shares rates out among jobs, `metrics` and `events` tell of them; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
 //! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `known`
-//! reaches them, for transfers too, `enrol` redeems a ticket, `reservation` asks a program of the site for a path. `hosts` is an endpoint of several hosts and `crew` what they do together. Both: `sets`, `paths`, `trust`, `ticket`.
+//! reaches them, for transfers too, `enrol` redeems a ticket, `reservation` asks a program of the site for a path. `cache` is an endpoint that fetches what it serves. `hosts` is an endpoint of several hosts and `crew` what they do together. Both: `sets`, `paths`, `trust`, `ticket`.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).
@@ -45,6 +45,7 @@ pub mod events;
 pub mod reservation;
 pub mod hand_in;
 pub mod sets;
+mod cache;
 pub mod crew;
 pub mod hosts;
 mod privileges;
@@ -52,6 +53,7 @@ mod dumps;
 pub mod sandbox;
 mod serve;
 
+pub use cache::CacheOptions;
 pub use dumps::forbid as forbid_dumps;
 pub use endpoints::{Endpoint, EndpointBook};
 pub use enrol::{Enrolled, enrol};

@@ -15,6 +15,7 @@ mod lock;
 mod review;
 
 use crate::advertise::Listening;
+use crate::cache::{Cache, CacheOptions};
 use crate::error::{Error, Result, shown};
 use crate::events::EventLog;
 use crate::gate::Gate;
@@ -95,6 +96,8 @@ pub struct ServeOptions {
     pub memory_bytes: usize,
     /// Where what clients send may wait for slow storage, and how much of it.
     pub buffer: Option<(PathBuf, u64)>,
+    /// Serve sets of other endpoints, kept below the root.
+    pub cache: Option<CacheOptions>,
     /// Let clients into file systems that are mounted below the root.
     pub crosses_mounts: bool,
     /// Give up the rest of the file system. For a process that does nothing else, called on its only thread.
@@ -126,6 +129,7 @@ impl ServeOptions {
             congestion: None,
             memory_bytes: mover::limits::MEMORY_BYTES_MAX,
             buffer: None,
+            cache: None,
             crosses_mounts: false,
             confine: false,
             privileges: Privileges::Untouched,
@@ -206,6 +210,7 @@ impl Served {
             mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
             root: Arc::new(root),
             stored: options.stored.clone(),
+            cache: open_cache(&options, &identity)?,
             clients,
             gate: Gate::new(connections_max()),
             log,
@@ -299,6 +304,7 @@ impl Served {
             warn!(error = %e, "accepting connections had ended");
         }
         self.server.shut_down();
+        self.host.cache.iter().for_each(Cache::end);
         let are_stopped = self.host.orders.get().is_none_or(|orders| orders.stop(deadline));
         let is_closed = self.server.wait_idle(deadline.saturating_duration_since(Instant::now()));
         let is_idle = self.host.wait_jobs(deadline) && is_closed && are_stopped;
@@ -422,16 +428,22 @@ fn confine(options: &ServeOptions, root: &OwnedFd, log: &Path) -> Landlock {
     let mut own = vec![options.state_dir.as_path()];
     own.extend(options.buffer.iter().map(|(path, _)| path.as_path()));
     own.extend(log.parent().filter(|directory| !directory.starts_with(&options.state_dir)));
-    sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own), options.takes_orders).unwrap_or_else(|e| {
-        warn!(error = %e, "landlock cannot be set up");
-        Landlock::Off
-    })
+    sandbox::seclude(Left::ReadAndWrite(root.as_fd(), &own), options.takes_orders || options.cache.is_some())
+        .unwrap_or_else(|e| {
+            warn!(error = %e, "landlock cannot be set up");
+            Landlock::Off
+        })
 }
 
 fn unusable(name: &str, e: &store::OpenError) -> Error {
     let mut error = Error::from(transfer::Error::from_open(e));
     error.message = format!("the root {name}: {}", error.message);
     error
+}
+
+fn open_cache(options: &ServeOptions, identity: &net::Identity) -> Result<Option<Cache>> {
+    let open = |wanted| Cache::open(&options.root, wanted, identity, &options.state_dir);
+    options.cache.as_ref().map(open).transpose()
 }
 
 /// Opens the place where what clients send may wait. Clients reach it no other way.

@@ -15,7 +15,7 @@ use crate::source::SourceFile;
 use crate::{Abilities, BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::name::NAME_BYTES_MAX;
-use model::{Digest, Entry, Extent, FailureKind, Kind, Name, ObjectId};
+use model::{Digest, Entry, Extent, FailureKind, Kind, Name, ObjectId, mutant};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -45,10 +45,15 @@ pub fn aside(name: &Name, tag: &str, number: u32) -> Name {
     Name::new(&[&name.as_bytes()[..kept], tail.as_bytes()].concat()).expect("a shortened name with letters behind it")
 }
 
-/// The entry under its own name, then under others beside it.
+/// Its own name, then others beside it. What would make a set of the directory, and so say who may read there, is always aside.
+fn each_name<'a>(name: &'a Name, tag: &'a str) -> impl Iterator<Item = Name> + 'a {
+    let is_free = !name.as_bytes().eq_ignore_ascii_case(model::set::DIRECTORY.as_bytes());
+    let own = (is_free || mutant::is_on("drop-box-makes-sets")).then(|| name.clone());
+    own.into_iter().chain((0..ASIDE_MAX).map(move |number| aside(name, tag, number)))
+}
+
 fn under_each_name<'a>(entry: &'a Entry, tag: &'a str) -> impl Iterator<Item = Entry> + 'a {
-    let others = (0..ASIDE_MAX).map(move |number| Entry { name: aside(&entry.name, tag, number), ..entry.clone() });
-    std::iter::once(entry.clone()).chain(others)
+    each_name(&entry.name, tag).map(|name| Entry { name, ..entry.clone() })
 }
 
 fn crowded(entry: &Entry) -> Error {
@@ -111,8 +116,7 @@ impl Sink for DropBox {
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
-        let others = (0..ASIDE_MAX).map(|number| aside(name, &self.tag, number));
-        for one in std::iter::once(name.clone()).chain(others) {
+        for one in each_name(name, &self.tag) {
             match self.inner.enter(&one) {
                 Err(e) if is_taken(&e) => {}
                 entered => return entered,
@@ -386,6 +390,17 @@ mod tests {
         lane.write(bytes).unwrap();
         let staged = lane.seal(entry, false).unwrap();
         lane.publish(entry, staged).unwrap();
+    }
+
+    #[test]
+    fn nobody_who_sends_makes_a_set_of_a_directory_that_others_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = DropBox::new(Arc::new(PosixSink::new(root.clone(), root, None)), "77");
+        for (id, name) in [(1, ".thalweg-set"), (2, ".Thalweg-SET")] {
+            sink.make_directory(&entry(id, name, Kind::Directory)).unwrap();
+            assert!(!dir.path().join(name).exists() && dir.path().join(format!("{name}.~77~")).is_dir());
+        }
     }
 
     #[test]

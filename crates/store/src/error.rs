@@ -1,6 +1,7 @@
 //! The one error of this crate: what was tried on which object, and the cause. Whether it is worth trying again is a
 //! property of the kind.
 
+use crate::posix::closed;
 use model::FailureKind;
 use model::name::Escaped;
 use std::fmt;
@@ -50,7 +51,7 @@ impl Error {
 fn kind_of(operation: &str, error: &io::Error) -> FailureKind {
     use rustix::io::Errno;
     let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {
-        return FailureKind::Other;
+        return if closed::is_closed(error) { FailureKind::Permission } else { FailureKind::Other };
     };
     match errno {
         Errno::NOENT => FailureKind::NotFound,

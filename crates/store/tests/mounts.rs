@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Slots;
-use store::posix::beneath::{self, Mounts};
+use store::posix::beneath::{self, Bounds, Mounts};
 use store::posix::survey::survey;
 use store::posix::target::Target;
 use store::posix::{PosixSink, PosixSource, change};
@@ -53,9 +53,9 @@ fn a_path_into_what_is_mounted_is_refused_with_its_place() {
     let root = beneath::open_directory(&ground.root()).unwrap();
     let names = relative_path(b"t/mnt/new").unwrap();
     for refused in [
-        Mounts::Kept.resolve_directory(root.as_fd(), &names[..2]),
-        Mounts::Kept.make_directories(root.as_fd(), &names),
-        Mounts::Kept.walk(root.as_fd(), &names[..2]),
+        Bounds::from(Mounts::Kept).resolve_directory(root.as_fd(), &names[..2]),
+        Bounds::from(Mounts::Kept).make_directories(root.as_fd(), &names),
+        Bounds::from(Mounts::Kept).walk(root.as_fd(), &names[..2]),
     ] {
         let said = refused.unwrap_err().to_string();
         assert!(
@@ -64,8 +64,8 @@ fn a_path_into_what_is_mounted_is_refused_with_its_place() {
         );
     }
     assert!(!ground.directory.path().join("backing/new").exists());
-    Mounts::Kept.resolve_directory(root.as_fd(), &relative_path(b"t/plain").unwrap()).unwrap();
-    Mounts::Crossed.make_directories(root.as_fd(), &names).unwrap();
+    Bounds::from(Mounts::Kept).resolve_directory(root.as_fd(), &relative_path(b"t/plain").unwrap()).unwrap();
+    Bounds::from(Mounts::Crossed).make_directories(root.as_fd(), &names).unwrap();
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_is_mounted_below_a_source_is_skipped_and_told() {
     let Some(ground) = ground() else { return };
     for (mounts, objects) in [(Mounts::Kept, 3), (Mounts::Crossed, 5)] {
         let mut source = PosixSource::new();
-        source.keep_mounts(mounts);
+        source.keep_within(mounts);
         let root = beneath::open_directory(&ground.root()).unwrap();
         source.add_beneath(root.as_fd(), b"t").unwrap();
         let (mut found, mut skipped) = (0, Vec::new());
@@ -108,7 +108,7 @@ fn what_is_mounted_is_neither_listed_nor_removed_nor_written_to() {
         "{failures:?}"
     );
     let destination = Arc::new(beneath::open_directory(&ground.root().join("t")).unwrap());
-    let sink = PosixSink::new(destination.clone(), destination, None).keep_mounts(Mounts::Kept);
+    let sink = PosixSink::new(destination.clone(), destination, None).keep_within(Mounts::Kept);
     let entry = Entry {
         id: ObjectId(1),
         parent: ObjectId::ROOT,

@@ -237,6 +237,18 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("commit-without-epoch", "whoever lost a bundle may still commit it", Test("cluster", "no_schedule")),
     ("steal-keeps-epoch", "a bundle that is taken away stays its owner's too", Test("cluster", "no_schedule")),
     ("sweep-other-hosts", "staging of another host is swept by its locks", Test("store", "another_host")),
+    ("any-reader", "a set is opened to whoever is not among its readers", Test("store", "opens_to_its_readers_alone")),
+    (
+        "drop-box-makes-sets",
+        "a client that may only write closes a directory to those who read it",
+        Test("store", "nobody_who_sends_makes_a_set"),
+    ),
+    (
+        "cache-by-name",
+        "a cache keeps content under its path",
+        Test("daemon", "known_by_its_digest_and_not_by_its_name"),
+    ),
+    ("serve-rot", "a cache serves what rotted on its disk", Test("daemon", "rot_is_fetched_again")),
     ("cross-mounts", "a mount below the root of an endpoint is entered", Test("store", "mounted")),
     (
         "follow-a-planted-link",

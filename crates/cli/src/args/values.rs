@@ -88,6 +88,14 @@ pub fn memory_bytes(text: &str) -> Result<usize, String> {
     Err(format!("one stream alone takes {} of memory", model::quantity::ByteCount(mover::limits::LANE_BYTES as u64)))
 }
 
+/// Reads how much a cache keeps.
+pub fn cache_bytes(text: &str) -> Result<u64, String> {
+    match model::quantity::parse_bytes(text)? {
+        0 => Err("a cache that keeps nothing cannot serve anything".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Reads where a buffer is, and its size.
 pub fn buffer(text: &str) -> Result<(PathBuf, u64), String> {
     let (path, size) = text.rsplit_once(':').ok_or("a buffer is DIR:SIZE, such as /nvme/thalweg:2TiB")?;

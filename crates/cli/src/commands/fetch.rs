@@ -13,13 +13,13 @@ use crate::output::{self, shown};
 use crate::place::Places;
 use crate::transfer::{self, Finished, Reachable, Request, Ssh};
 use ::transfer::Means;
-use daemon::sets::{Finder, Kept, Trust, offer};
+use daemon::sets::{Finder, Kept, Trust, close, offer};
 use daemon::{EndpointBook, Paths};
 use model::name::Escaped;
-use model::set::Catalogue;
 use model::set::catalogue::{PAGE_BYTES_MAX, PageLine};
 use model::set::note::digest_of;
 use model::set::signed::PublicKey;
+use model::set::{Catalogue, Readers};
 use model::{DigestAlgorithm, Exit, Location, TransferSpec};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,6 +80,8 @@ pub struct Args {
 struct Found {
     catalogue: Catalogue,
     names: Vec<String>,
+    /// Endpoints that serve the copy have to know who may read it.
+    is_private: bool,
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
@@ -130,7 +132,7 @@ fn fetch(
     let named = digest(&args.set)?;
     let name = match named {
         // Of a catalogue that nobody has to have signed only pages are kept, each under its digest.
-        Some(_) => "by-digest".to_owned(),
+        Some(_) => holders::BY_DIGEST.to_owned(),
         None => args.set.clone(),
     };
     let kept = Kept::open(paths, &name)?;
@@ -140,7 +142,7 @@ fn fetch(
     };
     let has_it = |holder: &Location| {
         let finder = Finder { kept: &kept, holders: std::slice::from_ref(holder), means: &means };
-        named.is_some() || finder.note(&trust).is_ok()
+        if named.is_some() { Ok(()) } else { finder.note(&trust).map(drop) }
     };
     let is_first = kept.note()?.is_none();
     let holders = holders::find(&args.from, &kept, &EndpointBook::new(paths.endpoints()), places, &has_it)?;
@@ -148,11 +150,14 @@ fn fetch(
     let found = match named {
         Some(digest) => {
             let (catalogue, names) = finder.catalogue(PageLine { digest, bytes: PAGE_BYTES_MAX })?;
-            Found { catalogue, names }
+            Found { catalogue, names, is_private: false }
         }
         None => by_name(args, &finder, &trust, is_first)?,
     };
     let mut request = request(args, holders)?;
+    if found.is_private {
+        close(&kept, &request.spec.destination)?;
+    }
     request.spec.options.chunk_bytes = found.catalogue.chunk_bytes;
     request.catalogue = Some(Arc::new(found.catalogue));
     let finished = transfer::run(&request, started, interrupt, events)?;
@@ -177,7 +182,7 @@ fn by_name(args: &Args, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> R
             "ask its publisher to publish it again",
         ));
     }
-    Ok(Found { catalogue, names })
+    Ok(Found { catalogue, names, is_private: note.readers != Readers::Public })
 }
 
 fn digest(set: &str) -> Result<Option<[u8; 32]>> {

@@ -40,9 +40,10 @@ pub struct Args {
     /// The key that signed until now, where --key takes over: a change needs both
     #[arg(long, value_name = "FILE", env = "THALWEG_PREVIOUS_KEY")]
     previous_key: Option<PathBuf>,
-    /// Who may fetch it from endpoints: every client that they know, or only clients with these identities
-    #[arg(long, value_name = "public|PIN,PIN...", default_value = "public", value_parser = readers, env = "THALWEG_READERS")]
-    readers: Readers,
+    /// Who may reach it at endpoints: every client that they know, or only clients with these identities [default: as it was published
+    /// before; a new set is public]
+    #[arg(long, value_name = "public|PIN,PIN...", value_parser = readers, env = "THALWEG_READERS")]
+    readers: Option<Readers>,
     /// An endpoint that has the set too; repeat it for each
     #[arg(long, value_name = "NAME,ADDRESS,PIN", value_parser = mirror, env = "THALWEG_MIRROR")]
     mirror: Vec<Mirror>,
@@ -83,11 +84,12 @@ pub fn run(args: &Args) -> Result<Exit> {
     };
     let key_before = args.previous_key.as_deref().map(existing_key).transpose()?;
     let before = catalogue_before(&kept);
+    let readers_before = kept.note()?.map_or(Readers::Public, |(_, note)| note.readers);
     let published = publish(
         &kept,
         &Publication {
             directory,
-            readers: args.readers.clone(),
+            readers: args.readers.clone().unwrap_or(readers_before),
             mirrors: args.mirror.clone(),
             chunk_bytes: args.chunk_size.unwrap_or(CHUNK_BYTES_DEFAULT),
             key: &key,

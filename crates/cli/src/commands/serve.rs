@@ -3,7 +3,7 @@
 //! Standard output gets one line when the endpoint is ready; everything else is the log, on standard error.
 
 use super::stdio;
-use crate::args::values::{address, buffer, memory_bytes};
+use crate::args::values::{address, buffer, cache_bytes, memory_bytes};
 use crate::exit::{Result, usage};
 use crate::interrupt::Interrupt;
 use crate::notify::Notify;
@@ -11,7 +11,7 @@ use crate::output;
 use crate::settings::cluster::Engine;
 use daemon::metrics::Place;
 use daemon::transfer_log::{self, Chained};
-use daemon::{Activity, Paths, Privileges, ServeOptions, Served};
+use daemon::{Activity, CacheOptions, EndpointBook, Paths, Privileges, ServeOptions, Served};
 use model::Exit;
 use model::name::Escaped;
 use model::quantity::{ByteCount, Rate};
@@ -63,6 +63,20 @@ pub struct Args {
     /// DIR:SIZE, such as /nvme/thalweg:2TiB
     #[arg(long, value_name = "DIR:SIZE", value_parser = buffer, env = "THALWEG_BUFFER")]
     buffer: Option<(PathBuf, u64)>,
+    /// Be a cache of the named sets of these endpoints, which `thalweg endpoint add` made known here; --root is where it keeps them. What is
+    /// asked for is fetched once for all who ask (docs/sets.md)
+    #[arg(
+        long,
+        value_name = "NAME[,NAME...]",
+        requires = "cache_size",
+        conflicts_with_all = ["buffer", "join"],
+        value_delimiter = ',',
+        env = "THALWEG_CACHE"
+    )]
+    cache: Vec<String>,
+    /// How much --cache keeps; what was used longest ago makes room
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, requires = "cache", env = "THALWEG_CACHE_SIZE")]
+    cache_size: Option<u64>,
     /// Congestion control of the connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME", env = "THALWEG_CC")]
     cc: Option<String>,
@@ -120,15 +134,17 @@ pub fn run(args: Args) -> Result<Exit> {
             "name a file; `thalweg ticket new --ticket-file -` prints a limited ticket",
         ));
     }
-    let paths = Paths::from_env()?.with_state(args.state_dir);
+    let paths = Paths::from_env()?.with_state(args.state_dir.clone());
     check_engine(args.join.is_some(), &paths)?;
+    let cache = cache(&args, &paths)?;
     // Of an endpoint of stores it is an empty one.
     let root = args.root.unwrap_or_else(|| paths.state.join("no-root"));
     let options = ServeOptions {
         name: args.name,
         ticket_file: args.ticket_file.clone(),
         advertise: args.advertise,
-        read_only: args.read_only,
+        read_only: args.read_only || cache.is_some(),
+        cache,
         buffer: args.buffer,
         congestion: args.cc,
         memory_bytes: args.memory,
@@ -177,6 +193,20 @@ fn check_engine(joins: bool, paths: &Paths) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Looked up before this process gives up the directory that says so.
+fn cache(args: &Args, paths: &Paths) -> Result<Option<CacheOptions>> {
+    let Some(size_bytes) = args.cache_size else { return Ok(None) };
+    if args.root.is_none() {
+        return Err(usage(
+            "a cache needs a directory to keep sets in",
+            "name it: thalweg serve --root DIR --cache NAME",
+        ));
+    }
+    let book = EndpointBook::new(paths.endpoints());
+    let origins = args.cache.iter().map(|name| book.get(name)).collect::<Result<Vec<_>>>()?;
+    Ok(Some(CacheOptions { origins, size_bytes }))
 }
 
 /// The newest digest is for comparison with one that was noted elsewhere: lines missing at the end break no chain.

@@ -10,6 +10,7 @@ const ALL: Rights = Rights {
     may_read: true,
     may_write: true,
     is_drop_box: false,
+    reader: None,
     scope: Vec::new(),
     class_max: Class::High,
     may_manage: false,
@@ -40,9 +41,10 @@ fn the_credential_enrols_and_the_key_alone_gets_in_afterwards() {
     assert!(!book.knows(pin));
     let (newcomer, rights) = book.authorise(pin, &book.credential()[..], || "n".into()).unwrap();
     assert!(newcomer.may_write && book.knows(pin));
-    assert_eq!((rights, newcomer.ticket.as_ref()), (ALL, None));
+    let all = Rights { reader: Some(pin), ..ALL };
+    assert_eq!((&rights, newcomer.ticket.as_ref()), (&all, None));
     let again = ClientBook::open(dir.path()).unwrap();
-    assert_eq!(again.authorise(pin, b"", || unreachable!()).unwrap(), (newcomer, ALL));
+    assert_eq!(again.authorise(pin, b"", || unreachable!()).unwrap(), (newcomer, all));
     assert_eq!(again.credential(), book.credential());
     for file in [dir.path().join("credential"), book.path(pin)] {
         assert_eq!(std::fs::metadata(file).unwrap().mode() & 0o7777, 0o600);
@@ -152,6 +154,7 @@ fn a_client_of_a_limited_ticket_may_what_the_ticket_says_now() {
         may_read: false,
         may_write: true,
         is_drop_box: true,
+        reader: None,
         scope,
         class_max: Class::High,
         may_manage: false,

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use store::aside;
-use store::posix::beneath::Mounts;
+use store::posix::beneath::Bounds;
 
 /// Other names that are tried for one on the way.
 const ASIDE_MAX: u32 = 16;
@@ -26,18 +26,18 @@ pub fn is_in_the_way(e: &io::Error) -> bool {
 }
 
 /// Makes directories below `base`, beside what stands in the way of them.
-pub fn make_directories(mounts: Mounts, base: BorrowedFd<'_>, names: &[Name], tag: &str) -> io::Result<OwnedFd> {
+pub fn make_directories(bounds: Bounds, base: BorrowedFd<'_>, names: &[Name], tag: &str) -> io::Result<OwnedFd> {
     let mut names = names.to_vec();
-    let mut end = mounts.make_directories(base, &[])?;
+    let mut end = bounds.make_directories(base, &[])?;
     for depth in 0..names.len() {
-        let mut made = mounts.make_directories(base, &names[..=depth]);
+        let mut made = bounds.make_directories(base, &names[..=depth]);
         let plain = names[depth].clone();
         for number in 0..ASIDE_MAX {
             if !made.as_ref().is_err_and(is_in_the_way) {
                 break;
             }
             names[depth] = aside(&plain, tag, number);
-            made = mounts.make_directories(base, &names[..=depth]);
+            made = bounds.make_directories(base, &names[..=depth]);
         }
         end = made?;
     }
@@ -50,6 +50,7 @@ mod tests {
     use std::fs;
     use std::os::fd::AsFd;
     use std::os::unix::fs::symlink;
+    use store::posix::beneath::Mounts;
 
     #[test]
     fn directories_are_made_beside_what_is_in_the_way() {
@@ -58,7 +59,7 @@ mod tests {
         symlink("/etc", dir.path().join("l")).unwrap();
         let root = store::posix::beneath::open_directory(dir.path()).unwrap();
         let make = |path: &[u8]| {
-            make_directories(Mounts::Kept, root.as_fd(), &model::name::relative_path(path).unwrap(), "77")
+            make_directories(Mounts::Kept.into(), root.as_fd(), &model::name::relative_path(path).unwrap(), "77")
         };
         for path in [&b""[..], b"new/deep", b"f/deep", b"f/deep", b"l/x"] {
             make(path).unwrap();

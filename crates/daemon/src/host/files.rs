@@ -8,6 +8,7 @@
 use super::rights::{Deed, Rights};
 use super::scope::Asked;
 use super::{EndpointHost, check_depth, check_mandate, forbidden, names_contents};
+use crate::cache::ONLY_SETS;
 use crate::transfer_log::{path_text, plain_text};
 use model::files::{Access, Question, Tally};
 use model::synthetic;
@@ -25,6 +26,9 @@ impl EndpointHost {
         let rights = self.rights(grant).map_err(NotReached::Refused)?;
         check_mandate(grant, Deed::of_reach(how), path).map_err(NotReached::Refused)?;
         let asked = self.check_file(&rights, path, how).map_err(NotReached::Refused)?;
+        if self.cache.is_some() {
+            return Err(NotReached::Refused(forbidden(path, ONLY_SETS)));
+        }
         if !self.stored.is_empty() {
             return self.stored_shelf(&rights, path, how);
         }

@@ -70,7 +70,7 @@ impl EndpointHost {
             paths.iter().try_for_each(|path| self.check(&rights, deed, path))?;
         }
         rights.check_class(options.class)?;
-        paths.iter().try_for_each(|path| self.locate(&rights, path).map(drop))?;
+        paths.iter().try_for_each(|path| self.check_open(&rights, path))?;
         Ok(rights)
     }
 
@@ -143,8 +143,8 @@ impl Ground for EndpointHost {
         if paths.iter().any(|path| is_synthetic(path)) {
             return Ok(OpenSource { source: Arc::new(generated(&open)?), is_single: false });
         }
-        if !self.stored.is_empty() {
-            return self.stored_source(&rights, &open, options);
+        if self.cache.is_some() || !self.stored.is_empty() {
+            return self.elsewhere(&rights, &open, options, &options.selection_at_source());
         }
         let mut source = self.open_sources(&rights, &open)?;
         source.select(options.selection_at_source());
@@ -176,7 +176,7 @@ impl Ground for EndpointHost {
         }
         let destination = self.open_destination(&rights, job, &open)?;
         let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
-        let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_mounts(self.mounts), options));
+        let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_within(self.bounds(&rights)), options));
         let sink = match destination.tag {
             Some(tag) => Arc::new(DropBox::new(sink, &tag)),
             None => sink,

@@ -11,7 +11,7 @@
 use model::options::Compare;
 use model::order::Kind;
 use model::synthetic::{is_null, is_synthetic};
-use model::{Class, Name, TransferOptions, mutant};
+use model::{Class, Name, Pin, TransferOptions, mutant};
 use mover::files::How;
 use transfer::{MAY_ONLY_READ, MAY_ONLY_WRITE};
 use wire::handshake::Direction;
@@ -26,6 +26,8 @@ pub struct Rights {
     pub may_write: bool,
     /// What it sends replaces nothing, and it does not learn what is there: nobody may read in whose name it is here.
     pub is_drop_box: bool,
+    /// Whose readers' rights of sets count. A drop box reads nothing, and does not learn where a set lies.
+    pub reader: Option<Pin>,
     /// Names below the root that what it asks for must begin with.
     pub scope: Vec<Name>,
     /// The highest class that its jobs may have.
@@ -244,6 +246,7 @@ pub fn table() -> String {
         may_read,
         may_write,
         is_drop_box: !may_read,
+        reader: None,
         scope: Vec::new(),
         class_max: Class::High,
         may_manage: false,
@@ -291,6 +294,7 @@ mod tests {
             may_read: true,
             may_write: true,
             is_drop_box: false,
+            reader: None,
             scope: Vec::new(),
             class_max,
             may_manage: false,

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use store::posix::beneath::{self, Mounts};
+use store::posix::beneath::{self, Bounds};
+use store::posix::closed::is_closed;
 use store::posix::target::Target;
 
 /// A path that may be reached.
@@ -21,27 +22,27 @@ pub struct Asked {
     scope: Vec<Name>,
     /// Below it.
     pub below: Vec<Name>,
-    mounts: Mounts,
+    bounds: Bounds,
 }
 
 impl Asked {
     /// `None` when the names do not begin with those of `scope`.
-    pub fn within(scope: &[Name], names: Vec<Name>, mounts: Mounts) -> Option<Asked> {
+    pub fn within(scope: &[Name], names: Vec<Name>, bounds: impl Into<Bounds>) -> Option<Asked> {
         let below = names.strip_prefix(scope)?.to_vec();
-        Some(Asked { scope: scope.to_vec(), below, mounts })
+        Some(Asked { scope: scope.to_vec(), below, bounds: bounds.into() })
     }
 
     /// Opens the end of the limiting path to write below it, making what is missing.
     pub fn make_base(&self, root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let mut at = beneath::resolve_directory(root, &[])?;
         for name in &self.scope {
-            at = match self.mounts.open_child(at.as_fd(), name) {
+            at = match self.bounds.open_child(at.as_fd(), name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(e) => return Err(e.into()),
                     }
-                    self.mounts.open_child(at.as_fd(), name)?
+                    self.bounds.open_child(at.as_fd(), name)?
                 }
                 opened => opened?,
             };
@@ -51,8 +52,16 @@ impl Asked {
 
     /// Opens a directory below the end of the limiting path, without making anything.
     pub fn look_beneath(&self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-        let at = self.mounts.walk(root, &self.scope)?;
-        self.mounts.resolve_directory(at.as_fd(), names)
+        let at = self.bounds.walk(root, &self.scope)?;
+        self.bounds.resolve_directory(at.as_fd(), names)
+    }
+
+    /// Why nothing of the path may be reached, if it lies in a set of others.
+    pub fn closed(&self, root: BorrowedFd<'_>) -> Option<io::Error> {
+        let parents = self.below.split_last().map_or(&[][..], |(_, parents)| parents);
+        // What is there may be a file, or not be there.
+        let error = self.look_beneath(root, &self.below).err()?;
+        if is_closed(&error) { Some(error) } else { self.look_beneath(root, parents).err().filter(is_closed) }
     }
 
     /// What the path leads to. `follows`: only a directory will do, and a link there is followed. The limiting path itself is
@@ -60,12 +69,12 @@ impl Asked {
     pub fn target(&self, root: BorrowedFd<'_>, follows: bool) -> io::Result<Target> {
         match self.scope.split_last() {
             Some((last, parents)) if self.below.is_empty() && !follows => {
-                let (directory, mounts) = (Arc::new(self.mounts.walk(root, parents)?), self.mounts);
-                Ok(Target { directory, name: Some(last.clone()), is_root: true, hides_staging: true, mounts })
+                let (directory, bounds) = (Arc::new(self.bounds.walk(root, parents)?), self.bounds);
+                Ok(Target { directory, name: Some(last.clone()), is_root: true, hides_staging: true, bounds })
             }
             _ => {
-                let base = self.mounts.walk(root, &self.scope)?;
-                Target::beneath(base.as_fd(), &self.below, follows, self.mounts)
+                let base = self.bounds.walk(root, &self.scope)?;
+                Target::beneath(base.as_fd(), &self.below, follows, self.bounds)
             }
         }
     }
@@ -75,7 +84,7 @@ impl Asked {
         if with_parents {
             let base = self.make_base(root)?;
             let parents = self.below.split_last().map_or(&[][..], |(_, parents)| parents);
-            self.mounts.make_directories(base.as_fd(), parents)?;
+            self.bounds.make_directories(base.as_fd(), parents)?;
         }
         self.target(root, false)
     }
@@ -86,7 +95,7 @@ impl Asked {
             Some((last, parents)) if self.below.is_empty() && !names_contents => (parents, std::slice::from_ref(last)),
             _ => (&self.scope[..], &self.below[..]),
         };
-        let at = self.mounts.walk(root, walked)?;
+        let at = self.bounds.walk(root, walked)?;
         let mut path = name::join(below);
         if names_contents {
             // Also where nothing is left: `./` is the contents of the base.
@@ -100,6 +109,7 @@ impl Asked {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use store::posix::beneath::Mounts;
 
     fn names(path: &[u8]) -> Vec<Name> {
         name::relative_path(path).unwrap()

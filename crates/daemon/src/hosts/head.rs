@@ -132,6 +132,7 @@ fn vouched(record: &ClientRecord) -> Option<(Pin, Vouched)> {
         may_read: record.may_read,
         may_write: record.may_write,
         is_drop_box: !record.may_read,
+        reader: record.may_read.then_some(pin),
         scope: relative_path(&record.path).ok()?,
         class_max: Class::from_number(record.class_max)?,
         may_manage: false,

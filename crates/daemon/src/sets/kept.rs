@@ -29,15 +29,20 @@ pub struct Kept {
 
 impl Kept {
     pub fn open(paths: &Paths, name: &str) -> Result<Kept> {
+        Kept::below(&paths.state, name)
+    }
+
+    /// In this state directory.
+    pub fn below(state: &Path, name: &str) -> Result<Kept> {
         if !model::set::is_name(name) {
             let text = format!("{} is no name of a set", model::name::Escaped(name.as_bytes()));
             return Err(Error::new(Exit::Usage, text).hint(
                 "a name has letters, digits, `.`, `-`, `_` and `/` between its parts, such as example.org/climate",
             ));
         }
-        let path = paths.state.join("sets").join(name.replace('/', "%"));
-        crate::trust::make_private_directory(&paths.state)?;
-        crate::trust::make_private_directory(&paths.state.join("sets"))?;
+        let path = state.join("sets").join(name.replace('/', "%"));
+        crate::trust::make_private_directory(state)?;
+        crate::trust::make_private_directory(&state.join("sets"))?;
         Ok(Kept { directory: PrivateDirectory::make(&path)?, path, name: name.to_owned() })
     }
 

@@ -237,6 +237,11 @@ pub fn offer(kept: &Kept, directory: &Location, mut names: Vec<String>) -> Resul
     names.sort();
     names.dedup();
     put(kept, directory, names)?;
+    close(kept, directory)
+}
+
+/// Copies the note alone, ahead of files that not everybody may read: an endpoint that serves the directory opens it to nobody else.
+pub fn close(kept: &Kept, directory: &Location) -> Result<()> {
     put(kept, directory, vec![NOTE.to_owned()])
 }
 

@@ -87,7 +87,7 @@ impl Shared {
         let above = tree.open(parent)?;
         match mkdirat(&above, name.as_c_str(), Mode::from_raw_mode(0o700)) {
             Ok(()) => self.changed(ObjectId(parent)),
-            Err(Errno::EXIST) => drop(tree.mounts.open_child(above.as_fd(), name)?),
+            Err(Errno::EXIST) => drop(tree.bounds.open_child(above.as_fd(), name)?),
             Err(e) => return Err(e.into()),
         }
         // What is moved to a place whose directories are lost with the power would be lost with them. A journal keeps the

@@ -3,12 +3,13 @@
 //! Every open in this crate starts from a descriptor and goes through here. The kernel enforces the boundary
 //! (`openat2`, RESOLVE_BENEATH, Linux 5.6); without it each component is opened with O_NOFOLLOW, which also refuses
 //! symbolic links that stay inside. Below the root of an endpoint a file system that is mounted there is refused as well
-//! (`Mounts::Kept`): whoever mounted it did not mean to share it.
+//! (`Mounts::Kept`): whoever mounted it did not mean to share it; and so is a set that is not the client's to read (`closed`).
 //!
 //! Not here: what a name may be (see `model::Name`).
 
+use super::closed;
 use model::name::Escaped;
-use model::{Name, mutant};
+use model::{Name, Pin, mutant};
 use os::fs::{mkdirat, openat};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, openat2, statx};
 use rustix::io::Errno;
@@ -37,18 +38,36 @@ pub enum Mounts {
     Kept,
 }
 
-impl Mounts {
+/// What of all that lies below where opening starts is entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bounds {
+    pub mounts: Mounts,
+    /// Whose readers' rights count. The user of this process needs none.
+    pub reader: Option<Pin>,
+}
+
+impl From<Mounts> for Bounds {
+    fn from(mounts: Mounts) -> Bounds {
+        Bounds { mounts, reader: None }
+    }
+}
+
+impl Bounds {
     /// Whether mounts are to be refused.
     fn are_kept(self) -> bool {
-        self == Mounts::Kept && !mutant::is_on("cross-mounts")
+        self.mounts == Mounts::Kept && !mutant::is_on("cross-mounts")
+    }
+
+    fn checked(self, opened: OwnedFd) -> io::Result<OwnedFd> {
+        self.reader.map_or(Ok(()), |reader| closed::check(opened.as_fd(), reader)).map(|()| opened)
     }
 
     /// As the function of this name.
     pub fn open_child(self, parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
-        if self.are_kept() {
-            return open_on_one(parent, name, DIRECTORY | OFlags::NOFOLLOW);
-        }
-        open_child(parent, name)
+        self.checked(match self.are_kept() {
+            true => open_on_one(parent, name, DIRECTORY | OFlags::NOFOLLOW)?,
+            false => open_child(parent, name)?,
+        })
     }
 
     /// As the function of this name.
@@ -61,6 +80,15 @@ impl Mounts {
 
     /// As the function of this name.
     pub fn resolve_directory(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+        let opened = self.resolve_anywhere(root, names)?;
+        if let Some(reader) = self.reader {
+            // A link may have led into the middle of a set.
+            closed::check_up_to(root, opened.as_fd(), reader)?;
+        }
+        Ok(opened)
+    }
+
+    fn resolve_anywhere(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
         match resolve(root, names, self.are_kept()) {
             // Either it leaves the root, or it crosses a mount, and only the first is so without this rule too.
             Err(Errno::XDEV) if self.are_kept() && resolve(root, names, false).is_ok() => {
@@ -101,9 +129,13 @@ impl Mounts {
         Ok(at)
     }
 
-    /// Whether a directory that was come upon is where something is mounted, and so to be left alone.
-    pub fn is_kept_out(self, parent: BorrowedFd<'_>, name: &Name, device: u64) -> bool {
-        self.are_kept() && is_mounted(parent, name).unwrap_or_else(|| fstat(parent).is_ok_and(|at| at.st_dev != device))
+    /// Why a directory that was come upon is to be left alone.
+    pub fn kept_out(self, parent: BorrowedFd<'_>, name: &Name, device: u64) -> Option<String> {
+        let is_mount = || is_mounted(parent, name).unwrap_or_else(|| fstat(parent).is_ok_and(|at| at.st_dev != device));
+        if self.are_kept() && is_mount() {
+            return Some(MOUNTED.to_owned());
+        }
+        closed::check_child(parent, name, self.reader?).err().filter(closed::is_closed).map(|e| e.to_string())
     }
 }
 
@@ -134,7 +166,7 @@ fn open_on_one(parent: BorrowedFd<'_>, name: &Name, flags: OFlags) -> io::Result
 }
 
 /// What is said of a mount that is not entered.
-pub const MOUNTED: &str = "another file system is mounted there, which this endpoint does not share; its operator can \
+const MOUNTED: &str = "another file system is mounted there, which this endpoint does not share; its operator can \
                            allow that with `thalweg serve --cross-mounts`";
 
 fn mounted(names: &[Name]) -> io::Error {
@@ -161,12 +193,12 @@ pub fn open_file(parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
 /// Resolves a path that a peer named, to a directory below `root`. Symbolic links are followed as long as they stay
 /// below it.
 pub fn resolve_directory(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-    Mounts::Crossed.resolve_directory(root, names)
+    Bounds::default().resolve_directory(root, names)
 }
 
 /// As `resolve_directory`, making what is missing with the mode 0777 less the umask.
 pub fn make_directories(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-    Mounts::Crossed.make_directories(root, names)
+    Bounds::default().make_directories(root, names)
 }
 
 fn resolve(root: BorrowedFd<'_>, names: &[Name], is_one_mount: bool) -> Result<OwnedFd, Errno> {

@@ -1,10 +1,9 @@
 //! Listing a directory tree for the sender: one directory at a time, streamed, parents before children.
 //!
-//! Invariants: nothing is followed out of a directory; special files, our own staging, and mounts where they are not to be
-//! crossed are reported, not entered; memory is bounded by the directories found and by `SORT_MAX` names, whatever the size of one directory.
+//! Invariants: nothing is followed out of a directory; special files, our own staging, and what is out of bounds (mounts,
+//! sets of others) are reported, not entered; memory is bounded by the directories found and by `SORT_MAX` names, whatever the size of one directory.
 
 use super::attributes;
-use super::beneath::MOUNTED;
 use super::facts::{self, STAGING_PREFIX};
 use crate::source::{DirectoryKey, End, Found, SourceObject};
 use crate::{Error, Result};
@@ -193,10 +192,11 @@ impl Walk<'_> {
         if !visitor.takes(at, name, is_directory) {
             return true;
         }
-        if is_directory && self.tree.mounts.is_kept_out(directory, name, status.st_dev) {
+        let kept_out = || self.tree.bounds.kept_out(directory, name, status.st_dev);
+        if let Some(why) = is_directory.then(kept_out).flatten() {
             // As what is skipped, so that `--delete` spares what the destination has of it.
             let path = self.tree.path(at.key.0, name.as_bytes());
-            let message = format!("skip: {MOUNTED}");
+            let message = format!("skip: {why}");
             return visitor.found(Found::Failed(Failure { path, kind: FailureKind::Special, message }));
         }
         let id = ObjectId(self.next_id);

@@ -22,7 +22,7 @@ impl PosixSink {
         let tree = &self.shared.tree;
         let is_missing = tree.is_fresh(entry.parent.0) || {
             let parent = self.shared.open_directory(entry)?;
-            match tree.mounts.open_child(parent.as_fd(), &entry.name) {
+            match tree.bounds.open_child(parent.as_fd(), &entry.name) {
                 Ok(_) => false,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => true,
                 Err(e) => return Err(self.no_directory(entry, e)),
@@ -37,7 +37,7 @@ impl PosixSink {
         let tree = &self.shared.tree;
         let fail = |e: io::Error| Error::new("open directory", name.as_bytes(), e);
         let here = tree.open(ObjectId::ROOT.0).map_err(fail)?;
-        match tree.mounts.resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
+        match tree.bounds.resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
             Ok(below) => tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b""),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let above = self.shared.scratch_number();
@@ -106,8 +106,8 @@ impl PosixSink {
 
     fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {
         let directory = self.shared.open_directory(entry)?;
-        let mounts = self.shared.tree.mounts;
-        let file = mounts.open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
+        let bounds = self.shared.tree.bounds;
+        let file = bounds.open_file(directory.as_fd(), &entry.name).map_err(|e| self.error("open file", entry, e))?;
         let status = fstat(&file).map_err(|e| self.error("look at", entry, e))?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             let path = crate::Sink::path(self, entry);

@@ -7,6 +7,7 @@
 //! to one.
 
 pub mod beneath;
+pub mod closed;
 mod tree;
 mod list;
 mod ordered;

@@ -7,7 +7,7 @@
 //!
 //! A destination on another file system than the root gets staging of its own beside the first directory seen there.
 
-use super::beneath::Mounts;
+use super::beneath::Bounds;
 use super::blocks::WriteVerdict;
 use super::content::read_back;
 use super::keep::Keeper;
@@ -70,9 +70,9 @@ impl PosixSink {
         PosixSink { shared: Arc::new(shared) }
     }
 
-    /// Whether directories where another file system is mounted are entered. Before anything is shared.
-    pub fn keep_mounts(mut self, mounts: Mounts) -> PosixSink {
-        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").tree.mounts = mounts;
+    /// Directories that are out of these bounds are not entered. Before anything is shared.
+    pub fn keep_within(mut self, bounds: impl Into<Bounds>) -> PosixSink {
+        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").tree.bounds = bounds.into();
         self
     }
 
@@ -142,8 +142,8 @@ impl Sink for PosixSink {
     fn enter(&self, name: &Name) -> Result<()> {
         let fail = |e: io::Error| Error::new("make directory", name.as_bytes(), e);
         let here = self.shared.tree.open(ObjectId::ROOT.0).map_err(fail)?;
-        let mounts = self.shared.tree.mounts;
-        let below = mounts.make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
+        let bounds = self.shared.tree.bounds;
+        let below = bounds.make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
         self.shared.tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b"");
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Sink for PosixSink {
         let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let opened = self.shared.tree.mounts.open_child(parent.as_fd(), &entry.name);
+                let opened = self.shared.tree.bounds.open_child(parent.as_fd(), &entry.name);
                 let there = opened.map_err(|e| self.no_directory(entry, e))?;
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
                 // The group bit may come from the directory above.
@@ -204,7 +204,7 @@ impl Sink for PosixSink {
     fn mirror(&self) -> Option<Arc<dyn Source>> {
         let tree = &self.shared.tree;
         let root = tree.open(ObjectId::ROOT.0).ok()?;
-        Some(Arc::new(PosixSource::mirror(root, tree.mounts)))
+        Some(Arc::new(PosixSource::mirror(root, tree.bounds)))
     }
 
     fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {

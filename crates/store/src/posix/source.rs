@@ -3,7 +3,7 @@
 //! Invariants: opening goes through the tree of directories that were listed, one name at a time; a file is read
 //! through a descriptor whose generation is checked after the read, so that a change is noticed (I8).
 
-use super::beneath::{self, Mounts};
+use super::beneath::{self, Bounds};
 use super::blocks::ExtentReader;
 use super::choose::Chooser;
 use super::list::{self, Pending, Visitor, Walk};
@@ -63,17 +63,17 @@ impl PosixSource {
     }
 
     /// What stands in a directory, in the order of keys, to be compared with something else.
-    pub(super) fn mirror(directory: Arc<OwnedFd>, mounts: Mounts) -> PosixSource {
+    pub(super) fn mirror(directory: Arc<OwnedFd>, bounds: Bounds) -> PosixSource {
         let mut mirror = PosixSource::new();
-        mirror.keep_mounts(mounts);
+        mirror.keep_within(bounds);
         mirror.tree.insert_base(BASE, directory, b"");
         mirror.bases.push(Base::Contents { key: BASE });
         PosixSource { is_sorted: AtomicBool::new(true), is_looked_at_alone: true, ..mirror }
     }
 
-    /// Another file system that is mounted below is left out from here on, with a word on it. Before anything is added.
-    pub fn keep_mounts(&mut self, mounts: Mounts) {
-        Arc::get_mut(&mut self.tree).expect("a source that nobody uses yet").mounts = mounts;
+    /// What is out of these bounds is left out from here on, with a word on it. Before anything is added.
+    pub fn keep_within(&mut self, bounds: impl Into<Bounds>) {
+        Arc::get_mut(&mut self.tree).expect("a source that nobody uses yet").bounds = bounds.into();
     }
 
     /// What of the tree is listed.
@@ -116,10 +116,10 @@ impl PosixSource {
         let names_contents = path.ends_with(b"/") || path.ends_with(b"/.") || names.is_empty();
         match names.split_last() {
             Some((last, parents)) if !names_contents => {
-                let parent = self.tree.mounts.resolve_directory(root, parents).map_err(fail)?;
+                let parent = self.tree.bounds.resolve_directory(root, parents).map_err(fail)?;
                 self.add_object(parent, last.clone()).map_err(fail)
             }
-            _ => self.add_contents(self.tree.mounts.resolve_directory(root, &names).map_err(fail)?).map_err(fail),
+            _ => self.add_contents(self.tree.bounds.resolve_directory(root, &names).map_err(fail)?).map_err(fail),
         }
     }
 
@@ -293,7 +293,7 @@ impl PosixSourceLane {
                 &self.directory.insert((object.directory, opened)).1
             }
         };
-        self.tree.mounts.open_file(directory.as_fd(), &object.entry.name).map_err(|e| fail(&self.tree, e))
+        self.tree.bounds.open_file(directory.as_fd(), &object.entry.name).map_err(|e| fail(&self.tree, e))
     }
 }
 

@@ -9,7 +9,7 @@
 //! - At most `BATCHES_MAX` batches lie between what is read and what the caller has heard: memory is bounded as that of `walk`.
 //! - Of the descriptors at most `OPEN_MAX` wait in a batch that no thread looks at yet, so that slots always come back.
 
-use super::beneath::Mounts;
+use super::beneath::Bounds;
 use super::target::{Target, status_of};
 use super::trail::{OPEN_MAX, OpenDirectory, Trail};
 use super::walk::{Names, PATH_BYTES_MAX, TOO_DEEP, TOO_MANY_NAMES, processors};
@@ -109,7 +109,7 @@ struct Reader<'a> {
     levels: u32,
     slots: &'a Arc<Slots>,
     hides_staging: bool,
-    mounts: Mounts,
+    bounds: Bounds,
     trail: Trail,
     frames: Vec<Frame>,
     out: Out<'a>,
@@ -131,8 +131,8 @@ impl<'a> Reader<'a> {
             levels,
             slots,
             hides_staging: target.hides_staging,
-            mounts: target.mounts,
-            trail: Trail::new(slots.clone(), target.mounts),
+            bounds: target.bounds,
+            trail: Trail::new(slots.clone(), target.bounds),
             frames: Vec::new(),
             out,
             batch: Batch { number: 0, parts: Vec::new() },
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         if path.len() > PATH_BYTES_MAX {
             return;
         }
-        match self.mounts.open_child(above.as_fd(), &name) {
+        match self.bounds.open_child(above.as_fd(), &name) {
             Ok(fd) => self.read(OpenDirectory::new(fd, self.slots), Some(name), path),
             Err(e) => match e.raw_os_error().map(Errno::from_raw_os_error) {
                 // Gone, or something else by now, as whoever looks at it finds.

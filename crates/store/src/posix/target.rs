@@ -3,7 +3,7 @@
 //! Invariant: nothing here resolves a path a second time. Whoever holds a target reaches its object by one name from a
 //! descriptor, without following a link.
 
-use super::beneath::{self, Mounts};
+use super::beneath::{self, Bounds};
 use super::list::generation_of;
 use crate::{Error, Result};
 use model::files::{FileKind, FileStatus};
@@ -31,8 +31,8 @@ pub struct Target {
     pub is_root: bool,
     /// Staging of running transfers is neither shown nor touched.
     pub hides_staging: bool,
-    /// What becomes of mounts below it.
-    pub mounts: Mounts,
+    /// What is entered below it.
+    pub bounds: Bounds,
 }
 
 impl Target {
@@ -40,8 +40,8 @@ impl Target {
     pub fn local(path: &[u8], follows: bool) -> io::Result<Target> {
         let as_path = Path::new(OsStr::from_bytes(path));
         let target = |directory, name, is_root| {
-            let mounts = Mounts::Crossed;
-            Target { directory: Arc::new(directory), name, is_root, hides_staging: false, mounts }
+            let bounds = Bounds::default();
+            Target { directory: Arc::new(directory), name, is_root, hides_staging: false, bounds }
         };
         // `Path` drops a last `.`, and `x/.` must not be taken for x itself.
         let is_dot = path == b"." || path.ends_with(b"/.");
@@ -55,12 +55,18 @@ impl Target {
     }
 
     /// Names below a directory that a client may reach. `follows` as for `local`.
-    pub fn beneath(base: BorrowedFd<'_>, names: &[Name], follows: bool, mounts: Mounts) -> io::Result<Target> {
+    pub fn beneath(
+        base: BorrowedFd<'_>,
+        names: &[Name],
+        follows: bool,
+        bounds: impl Into<Bounds>,
+    ) -> io::Result<Target> {
+        let bounds = bounds.into();
         let (directory, name) = match names.split_last() {
-            Some((last, parents)) if !follows => (mounts.resolve_directory(base, parents)?, Some(last.clone())),
-            _ => (mounts.resolve_directory(base, names)?, None),
+            Some((last, parents)) if !follows => (bounds.resolve_directory(base, parents)?, Some(last.clone())),
+            _ => (bounds.resolve_directory(base, names)?, None),
         };
-        Ok(Target { directory: Arc::new(directory), name, is_root: names.is_empty(), hides_staging: true, mounts })
+        Ok(Target { directory: Arc::new(directory), name, is_root: names.is_empty(), hides_staging: true, bounds })
     }
 
     /// Refuses a link: the path had a slash behind it, and who wrote that did not mean the link.
@@ -82,7 +88,7 @@ impl Target {
     /// Opens the object as a directory; a link is not followed.
     pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
         match &self.name {
-            Some(name) => Ok(Arc::new(self.mounts.open_child(self.directory.as_fd(), name)?)),
+            Some(name) => Ok(Arc::new(self.bounds.open_child(self.directory.as_fd(), name)?)),
             None => Ok(self.directory.clone()),
         }
     }
@@ -143,6 +149,7 @@ pub fn status_of(directory: BorrowedFd<'_>, name: Option<&Name>, status: &Stat) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::posix::beneath::Mounts;
     use std::fs;
     use std::os::unix::fs::symlink;
 

@@ -3,7 +3,7 @@
 //! Invariant: at most `OPEN_MAX` of them are open; the others are opened again by their names, from the nearest open one down,
 //! without following a link.
 
-use super::beneath::Mounts;
+use super::beneath::Bounds;
 use crate::shelf::{Slot, Slots};
 use model::Name;
 use std::io;
@@ -35,7 +35,7 @@ impl AsFd for OpenDirectory {
 /// The means to open a file by its name in a directory that stays open until then.
 pub struct Trail {
     slots: Arc<Slots>,
-    mounts: Mounts,
+    bounds: Bounds,
     steps: Vec<Step>,
 }
 
@@ -47,8 +47,8 @@ struct Step {
 }
 
 impl Trail {
-    pub fn new(slots: Arc<Slots>, mounts: Mounts) -> Trail {
-        Trail { slots, mounts, steps: Vec::new() }
+    pub fn new(slots: Arc<Slots>, bounds: Bounds) -> Trail {
+        Trail { slots, bounds, steps: Vec::new() }
     }
 
     pub fn push(&mut self, open: Arc<OpenDirectory>, name: Option<Name>) {
@@ -75,7 +75,7 @@ impl Trail {
         let mut at = self.steps[nearest].open.clone().expect("found above");
         for step in &self.steps[nearest + 1..] {
             let name = step.name.as_ref().expect("only the target has none");
-            at = OpenDirectory::new(self.mounts.open_child(at.as_fd(), name)?, &self.slots);
+            at = OpenDirectory::new(self.bounds.open_child(at.as_fd(), name)?, &self.slots);
         }
         self.steps[innermost].open = Some(at.clone());
         Ok(at)

@@ -8,7 +8,7 @@
 //!
 //! Memory: about 100 bytes for each directory of the job.
 
-use super::beneath::Mounts;
+use super::beneath::Bounds;
 use model::Name;
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
@@ -41,8 +41,8 @@ enum Node {
 type Missing = Vec<(u64, Name)>;
 
 pub struct Tree {
-    /// What becomes of mounts on the way to a directory.
-    pub mounts: Mounts,
+    /// What is entered on the way to a directory.
+    pub bounds: Bounds,
     nodes: RwLock<HashMap<u64, Node>>,
     open: Mutex<Open>,
 }
@@ -68,7 +68,7 @@ impl Default for Tree {
 impl Tree {
     fn counted_in(all: &'static AtomicUsize) -> Tree {
         Tree {
-            mounts: Mounts::default(),
+            bounds: Bounds::default(),
             nodes: RwLock::default(),
             open: Mutex::new(Open { by_key: HashMap::new(), all }),
         }
@@ -105,7 +105,7 @@ impl Tree {
     pub fn open(&self, key: u64) -> io::Result<Arc<OwnedFd>> {
         let (mut at, missing) = self.nearest_open(key)?;
         for (key, name) in missing.into_iter().rev() {
-            at = Arc::new(self.mounts.open_child(at.as_fd(), &name)?);
+            at = Arc::new(self.bounds.open_child(at.as_fd(), &name)?);
             self.open.lock().unwrap().insert(key, &at, directories_max(descriptors_max()));
         }
         Ok(at)

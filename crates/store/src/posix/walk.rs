@@ -8,7 +8,7 @@
 //! - Memory is bounded by the names of the directories on the way (`NAMES_BYTES_MAX` for one) and not by the tree.
 //! - At most `OPEN_MAX` descriptors are held by the walk itself; with those that the visitor keeps at most `Slots` has.
 
-use super::beneath::Mounts;
+use super::beneath::Bounds;
 use super::facts;
 use super::source::PosixFile;
 use super::target::{Target, status_of};
@@ -40,11 +40,11 @@ const LOOK_THREADS_MAX: usize = 4;
 
 const _: () = assert!(SLOTS_OF_A_WALK > 2 * OPEN_MAX);
 
-fn opener(directory: &Arc<OpenDirectory>, name: Option<&Name>, mounts: Mounts) -> Opener {
+fn opener(directory: &Arc<OpenDirectory>, name: Option<&Name>, bounds: Bounds) -> Opener {
     let (directory, name) = (directory.clone(), name.cloned());
     Box::new(move || {
         let gone = || Error::of_kind(FailureKind::Other, "open file", b"", "it has no name");
-        let opened = mounts.open_file(directory.as_fd(), &name.ok_or_else(gone)?);
+        let opened = bounds.open_file(directory.as_fd(), &name.ok_or_else(gone)?);
         let file = File::from(opened.map_err(|e| Error::new("open file", b"", e))?);
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(Arc::new(PosixFile { file }))
@@ -53,9 +53,9 @@ fn opener(directory: &Arc<OpenDirectory>, name: Option<&Name>, mounts: Mounts) -
 
 /// Goes through a target down to `levels` below it; `visit` returns false to stop.
 pub fn walk(target: &Target, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
-    let trail = Trail::new(slots.clone(), target.mounts);
-    let (hides_staging, mounts) = (target.hides_staging, target.mounts);
-    let mut walk = Walk { levels, slots, hides_staging, mounts, trail, frames: Vec::new(), path: Vec::new(), visit };
+    let trail = Trail::new(slots.clone(), target.bounds);
+    let (hides_staging, bounds) = (target.hides_staging, target.bounds);
+    let mut walk = Walk { levels, slots, hides_staging, bounds, trail, frames: Vec::new(), path: Vec::new(), visit };
     walk.run(target);
 }
 
@@ -63,7 +63,7 @@ struct Walk<'a> {
     levels: u32,
     slots: &'a Arc<Slots>,
     hides_staging: bool,
-    mounts: Mounts,
+    bounds: Bounds,
     /// The directories on the way, outermost first: how they are reached, and how far they were visited.
     trail: Trail,
     frames: Vec<Frame>,
@@ -92,7 +92,7 @@ impl Walk<'_> {
             Err(e) => return self.failed(Error::new("open directory", b"", e)),
         };
         let is_directory = status.is_directory();
-        let opener = &|| opener(&opened, target.name.as_ref(), target.mounts);
+        let opener = &|| opener(&opened, target.name.as_ref(), target.bounds);
         if !(self.visit)(Visit::Object { path: b"", status, is_last: true, opener }) || !is_directory {
             return;
         }
@@ -215,7 +215,7 @@ impl Walk<'_> {
             self.path.truncate(before);
             return goes_on;
         }
-        let opener = &|| opener(open, Some(name), self.mounts);
+        let opener = &|| opener(open, Some(name), self.bounds);
         if !(self.visit)(Visit::Object { path, status, is_last, opener }) {
             return false;
         }
@@ -228,7 +228,7 @@ impl Walk<'_> {
             self.path.truncate(before);
             return goes_on;
         }
-        match self.mounts.open_child(open.as_fd(), name) {
+        match self.bounds.open_child(open.as_fd(), name) {
             Ok(fd) => {
                 let opened = OpenDirectory::new(fd, self.slots);
                 self.enter(opened, Some(name.clone()))

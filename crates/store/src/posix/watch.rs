@@ -275,7 +275,7 @@ impl PosixWatch {
         is_directory: bool,
         hear: &mut dyn FnMut(Event),
     ) {
-        if is_directory && self.tree.mounts.is_kept_out(directory, name, status.st_dev) {
+        if is_directory && self.tree.bounds.kept_out(directory, name, status.st_dev).is_some() {
             return;
         }
         let place = (key, name.clone());

@@ -1,15 +1,17 @@
 //! Who has a set: the directories and endpoints that the command names, and those that the last note names and this host knows.
 //!
-//! Where an endpoint is named without a directory, it is asked for the directories that hold sets, a few levels below its root.
+//! Where an endpoint is named without a directory, the set is looked for under its name, where caches have it, and then among all
+//! that lie a few levels below the root.
 
 use crate::args::values;
 use crate::exit::{Result, error, usage};
 use crate::place::Places;
 use daemon::EndpointBook;
 use daemon::sets::Kept;
-use model::files::Question;
+use model::files::{Found, Question};
+use model::name::Escaped;
 use model::set::DIRECTORY;
-use model::{Exit, Location};
+use model::{Exit, FailureKind, Location};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -17,20 +19,24 @@ use std::os::unix::ffi::OsStrExt;
 const LEVELS: u32 = 4;
 const NAMES_MAX: usize = 200_000;
 const SETS_MAX: usize = 64;
+/// What stands for the name of a set where a digest is asked for.
+pub const BY_DIGEST: &str = "by-digest";
 
-/// `has_it` says whether the directory holds the set that is asked for.
+/// Whether a directory holds the set that is asked for, or why that is not to be found out.
+type HasIt<'a> = &'a dyn Fn(&Location) -> Result<()>;
+
 pub fn find(
     named: &[OsString],
     kept: &Kept,
     book: &EndpointBook,
     places: &Places,
-    has_it: &dyn Fn(&Location) -> bool,
+    has_it: HasIt<'_>,
 ) -> Result<Vec<Location>> {
     let mut holders = Vec::new();
     for from in named {
         let location = read(from)?;
         match location.path().is_empty() {
-            true => holders.extend(search(&location, places, has_it)?),
+            true => holders.extend(search(&location, kept.name(), places, has_it)?),
             false => holders.push(location),
         }
     }
@@ -42,7 +48,7 @@ pub fn find(
         if !holders.iter().any(is_this) {
             let location = Location::Named { name: endpoint.name.clone(), path: Vec::new() };
             // One that does not answer, or has it no more, is no reason to end.
-            holders.extend(search(&location, places, has_it).unwrap_or_default());
+            holders.extend(search(&location, kept.name(), places, has_it).unwrap_or_default());
         }
     }
     match holders.is_empty() {
@@ -68,20 +74,16 @@ fn read(from: &OsStr) -> Result<Location> {
 }
 
 /// The directories of an endpoint that hold the set.
-fn search(endpoint: &Location, places: &Places, has_it: &dyn Fn(&Location) -> bool) -> Result<Vec<Location>> {
-    let place = places.place(endpoint)?;
-    let question = Question::List { paths: place.paths(), levels: LEVELS, digest: None };
-    let (mut found, mut names) = (Vec::new(), 0);
-    let answer = place.ask(&question, &places.interrupt, &mut |record| {
-        names += 1;
-        if let Some(above) = record.path.strip_suffix(DIRECTORY.as_bytes())
-            && (above.is_empty() || above.ends_with(b"/"))
-        {
-            found.push(above.to_vec());
-        }
-        names < NAMES_MAX && found.len() < SETS_MAX
-    })?;
-    answer.finished()?;
+fn search(endpoint: &Location, set: &str, places: &Places, has_it: HasIt<'_>) -> Result<Vec<Location>> {
+    let mut by_name = endpoint.clone();
+    set.split('/').for_each(|part| by_name.go_below(part.as_bytes()));
+    let told = match has_it(&by_name) {
+        // Of a catalogue that is named by its digest every directory may be one.
+        Ok(()) if set != BY_DIGEST => return Ok(vec![by_name]),
+        told => told.err(),
+    };
+    // A cache says more about the set than about its files.
+    let found = listed(endpoint, places).map_err(|e| told.unwrap_or(e))?;
     let at = |path: Vec<u8>| {
         let mut location = endpoint.clone();
         if let Location::Named { path: below, .. } | Location::Address { path: below, .. } = &mut location {
@@ -92,7 +94,7 @@ fn search(endpoint: &Location, places: &Places, has_it: &dyn Fn(&Location) -> bo
     let found: Vec<_> = found.into_iter().map(at).collect();
     let (count, is_only) = (found.len(), found.len() == 1);
     // Of a single one the reason is told later, if it is another set.
-    let holders: Vec<_> = found.into_iter().filter(|holder| is_only || has_it(holder)).collect();
+    let holders: Vec<_> = found.into_iter().filter(|holder| is_only || has_it(holder).is_ok()).collect();
     if holders.is_empty() {
         let text = match count {
             0 => format!("{endpoint} holds no set within {LEVELS} levels of its root"),
@@ -101,4 +103,31 @@ fn search(endpoint: &Location, places: &Places, has_it: &dyn Fn(&Location) -> bo
         return Err(error(Exit::SourceFileNotFound, text, "name the set's directory there with --from NAME:PATH"));
     }
     Ok(holders)
+}
+
+/// The directories of an endpoint that hold sets.
+fn listed(endpoint: &Location, places: &Places) -> Result<Vec<Vec<u8>>> {
+    let place = places.place(endpoint)?;
+    let question = Question::List { paths: place.paths(), levels: LEVELS, digest: None };
+    let (mut found, mut names, mut closed) = (Vec::new(), 0, None);
+    let answer = place.ask(&question, &places.interrupt, &mut |record| {
+        names += 1;
+        if let Some(above) = record.path.strip_suffix(DIRECTORY.as_bytes())
+            && (above.is_empty() || above.ends_with(b"/"))
+        {
+            found.push(above.to_vec());
+        }
+        if let Found::Failed { kind: FailureKind::Permission, text } = &record.found {
+            closed.get_or_insert_with(|| (record.path.clone(), text.clone()));
+        }
+        names < NAMES_MAX && found.len() < SETS_MAX
+    })?;
+    answer.finished()?;
+    match closed.filter(|_| found.is_empty()) {
+        Some((path, text)) => {
+            let text = format!("{}: {}", place.shown(&path), Escaped(text.as_bytes()));
+            Err(error(Exit::Refused, text, "name the set's directory there with --from NAME:PATH if it is another one"))
+        }
+        None => Ok(found),
+    }
 }

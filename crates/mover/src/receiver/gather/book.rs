@@ -319,6 +319,7 @@ impl Book {
         let Some(id) = self.seats[holder].ids.remove(&theirs) else { return };
         let Some(object) = self.objects.get_mut(&id) else { return };
         object.numbers.remove(&holder);
+        self.seats[holder].large.remove(&id);
         match &mut object.work {
             Work::Large(spans) => {
                 let freed = spans.asked_of(holder);

@@ -475,3 +475,19 @@ fn where_every_holder_was_dropped_the_attempt_ends() {
     assert_eq!(world.dropped, BTreeSet::from([LEAD, 1, 2]));
     assert!(world.here.is_empty());
 }
+
+#[test]
+fn what_a_holder_takes_back_is_asked_of_the_others_and_of_it_no_more() {
+    // A large one before anything of it was asked, a large one of which something was, and small ones.
+    for withdrawn in 1..=3 {
+        let mut world = of_list(&[250, 450, 50], &[], &[(1, withdrawn)]);
+        world.book.withdrawn(1, number(1, withdrawn));
+        let settle = |world: &mut World| (0..20).for_each(|_| (world.answer(), world.act()).1);
+        settle(&mut world);
+        assert!(world.queue.iter().all(|(_, id, _)| *id != withdrawn), "{withdrawn}");
+        world.offer(2, withdrawn, world.sizes[&withdrawn]);
+        settle(&mut world);
+        let asked: BTreeSet<_> = world.queue.iter().map(|(holder, ..)| *holder).collect();
+        assert_eq!(asked, BTreeSet::from([2]), "{withdrawn}");
+    }
+}

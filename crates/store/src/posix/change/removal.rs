@@ -6,7 +6,7 @@
 //! - Memory is bounded by the names of the directories on the way, descriptors by `OPEN_MAX` and the batches under way.
 
 use crate::Error;
-use crate::posix::beneath::Mounts;
+use crate::posix::beneath::Bounds;
 use crate::posix::target::Target;
 use crate::posix::walk::{Names, PATH_BYTES_MAX};
 use crate::shelf::{EachFailure, Stopped};
@@ -46,7 +46,7 @@ pub fn remove_directory(target: &Target, is_stopped: Stopped<'_>, each_failure: 
                     is_stopped,
                     batches,
                     hides_staging: target.hides_staging,
-                    mounts: target.mounts,
+                    bounds: target.bounds,
                     frames: Vec::new(),
                     path: Vec::new(),
                     each_failure: &mut *each_failure,
@@ -168,7 +168,7 @@ struct Removal<'a> {
     is_stopped: Stopped<'a>,
     batches: SyncSender<Batch>,
     hides_staging: bool,
-    mounts: Mounts,
+    bounds: Bounds,
     frames: Vec<Frame>,
     /// Of the innermost directory.
     path: Vec<u8>,
@@ -279,7 +279,7 @@ impl Removal<'_> {
             self.path = joined(&self.path, &name);
             let opened = match self.path.len() > PATH_BYTES_MAX {
                 true => Err(Errno::NAMETOOLONG.into()),
-                false => self.mounts.open_child(open.as_fd(), &name),
+                false => self.bounds.open_child(open.as_fd(), &name),
             };
             return match opened {
                 Ok(fd) => self.enter(Arc::new(fd), Some(name), own),
@@ -327,7 +327,7 @@ impl Removal<'_> {
         for depth in nearest + 1..=innermost {
             let frame = &mut self.frames[depth];
             let name = frame.name.as_ref().expect("only the target has none");
-            at = Arc::new(self.mounts.open_child(at.as_fd(), name)?);
+            at = Arc::new(self.bounds.open_child(at.as_fd(), name)?);
             // The next ones that are left: a deep tree is not walked down again for each of its directories.
             if depth + OPEN_MAX / 2 > innermost {
                 frame.open = Some(at.clone());

@@ -118,12 +118,15 @@ impl Book {
     }
 
     fn next_small(&mut self, holder: usize) -> Option<u64> {
-        let is_free = |objects: &BTreeMap<u64, Object>, id: &u64| match objects.get(id).map(|object| &object.work) {
-            Some(Work::Small { of: None, is_untellable, refused, .. }) => {
-                holder == LEAD || !is_untellable && !refused.contains(&holder)
-            }
-            _ => false,
-        };
+        let has_it = |object: &&Object| object.numbers.contains_key(&holder);
+        let is_free =
+            |objects: &BTreeMap<u64, Object>, id: &u64| match objects.get(id).filter(has_it).map(|object| &object.work)
+            {
+                Some(Work::Small { of: None, is_untellable, refused, .. }) => {
+                    holder == LEAD || !is_untellable && !refused.contains(&holder)
+                }
+                _ => false,
+            };
         if holder != LEAD {
             let queue = &mut self.seats[holder].queue;
             return std::iter::from_fn(|| queue.pop_front()).find(|id| is_free(&self.objects, id));

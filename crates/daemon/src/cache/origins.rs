@@ -1,0 +1,218 @@
+//! Where a cache gets sets from: its origins, and each set's note, catalogue and holders as they were found there.
+//!
+//! Invariants:
+//! - A note counts as for anybody who fetches: signed by the key that is known, and never one with a lower serial.
+//! - However many ask, an origin is asked about a set once in `FRESH`.
+//! - A name that no origin knows leaves nothing behind.
+
+use super::hold::{OfSet, SetNow};
+use crate::endpoints::Endpoint;
+use crate::error::{Error, Result};
+use crate::known;
+use crate::sets::{Finder, Kept, Trust};
+use model::files::{Found, Question};
+use model::name::Escaped;
+use model::set::DIRECTORY;
+use model::set::catalogue::PageLine;
+use model::{Exit, FailureKind, Location};
+use mover::session::Tuning;
+use net::Identity;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::warn;
+use transfer::{ConnectOptions, Means, Peer, Peers};
+
+/// What an origin said of a set counts for so long.
+const FRESH: Duration = Duration::from_secs(10);
+/// How far below an origin's root sets are looked for, and among how many names.
+const LEVELS: u32 = 4;
+const NAMES_MAX: usize = 200_000;
+const SETS_MAX: usize = 64;
+
+/// The endpoints that a cache fetches from.
+#[derive(Clone)]
+struct Known {
+    endpoints: Arc<Vec<Endpoint>>,
+    identity: Identity,
+}
+
+impl Peers for Known {
+    fn identity(&self) -> transfer::Result<Identity> {
+        Ok(self.identity.clone())
+    }
+
+    fn find(&self, location: &Location) -> transfer::Result<Arc<dyn Peer>> {
+        let named = |endpoint: &&Endpoint| matches!(location, Location::Named { name, .. } if *name == endpoint.name);
+        let unknown = || Error::new(Exit::Usage, format!("{location} is at no origin of this cache")).into();
+        self.endpoints
+            .iter()
+            .find(named)
+            .map(|endpoint| Arc::new(endpoint.clone()) as Arc<dyn Peer>)
+            .ok_or_else(unknown)
+    }
+}
+
+pub struct Origins {
+    known: Known,
+    state: PathBuf,
+    sets: Mutex<HashMap<String, Arc<Mutex<State>>>>,
+}
+
+#[derive(Default)]
+struct State {
+    now: Option<OfSet>,
+    /// When the origins were asked last.
+    asked: Option<Instant>,
+    holders: Vec<Location>,
+}
+
+impl Origins {
+    pub fn new(endpoints: Vec<Endpoint>, identity: Identity, state: &Path) -> Origins {
+        let known = Known { endpoints: Arc::new(endpoints), identity };
+        Origins { known, state: state.to_owned(), sets: Mutex::default() }
+    }
+
+    /// What a transfer from them is carried out with; `is_over` ends it.
+    pub fn means(&self, is_over: &Arc<AtomicBool>) -> Means {
+        Means { stop: is_over.clone(), ..Means::new(self.known.clone()) }
+    }
+
+    /// What is kept of a set.
+    pub fn kept(&self, name: &str) -> Result<Kept> {
+        Kept::below(&self.state, name)
+    }
+
+    /// A set as its origins have it now; as they had it last, where none of them can be reached.
+    pub fn set(&self, name: &str, is_over: &Arc<AtomicBool>) -> Result<OfSet> {
+        if !model::set::is_name(name) {
+            return Err(Error::new(
+                Exit::SourceFileNotFound,
+                format!("{} is no name of a set", Escaped(name.as_bytes())),
+            ));
+        }
+        let slot = self.sets.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
+        let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(now) = state.now.as_ref().filter(|_| state.asked.is_some_and(|asked| asked.elapsed() < FRESH)) {
+            return Ok(now.clone());
+        }
+        let found = self.kept(name).and_then(|kept| self.look_up(&kept, &mut state, is_over));
+        if found.is_err() && self.kept(name).is_ok_and(|kept| matches!(kept.note(), Ok(None))) {
+            self.forget(name);
+        }
+        let now = found?;
+        (state.now, state.asked) = (Some(now.clone()), Some(Instant::now()));
+        Ok(now)
+    }
+
+    fn forget(&self, name: &str) {
+        if let Ok(kept) = self.kept(name) {
+            let _ = std::fs::remove_dir_all(kept.path());
+        }
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    fn look_up(&self, kept: &Kept, state: &mut State, is_over: &Arc<AtomicBool>) -> Result<OfSet> {
+        let means = || self.means(is_over);
+        let had = !state.holders.is_empty();
+        let mut asked = self.ask(kept, &state.holders, &means);
+        if asked.is_err() || !had {
+            let holders = self.holders(kept, &means, is_over);
+            asked = holders.and_then(|holders| {
+                state.holders = holders;
+                self.ask(kept, &state.holders, &means)
+            });
+        }
+        let note = match (asked, kept.note()?) {
+            (Ok(note), _) => note,
+            // A word against it counts, silence does not.
+            (Err(e), Some((_, note))) if !matches!(e.exit, Exit::Refused | Exit::Authentication | Exit::Integrity) => {
+                warn!(set = kept.name(), error = %e, "no origin can be asked: the set is served as it was last");
+                note
+            }
+            (Err(e), _) => return Err(e),
+        };
+        if let Some(now) = state.now.as_ref().filter(|now| now.0.note == note && now.0.holders == state.holders) {
+            return Ok(now.clone());
+        }
+        let finder = Finder { kept, holders: &state.holders, means: &means };
+        let (catalogue, _) = finder.catalogue(PageLine { digest: note.catalogue, bytes: note.catalogue_bytes })?;
+        let told = (note.files, note.bytes, note.chunk_bytes);
+        if told != (catalogue.files().len() as u64, catalogue.bytes(), catalogue.chunk_bytes) {
+            let text = format!("the note of {} and its catalogue tell of different files", note.name);
+            return Err(Error::new(Exit::Integrity, text));
+        }
+        Ok(OfSet(Arc::new(SetNow { note, catalogue: Arc::new(catalogue), holders: state.holders.clone() })))
+    }
+
+    fn ask(&self, kept: &Kept, holders: &[Location], means: &dyn Fn() -> Means) -> Result<model::set::Note> {
+        if holders.is_empty() {
+            return Err(Error::new(Exit::Unreachable, "no origin has the set, or none can be reached"));
+        }
+        Finder { kept, holders, means }.note(&Trust::First).map(|(note, _)| note)
+    }
+
+    /// The directories at the origins that hold the set. An origin that is a cache has it under its name.
+    fn holders(&self, kept: &Kept, means: &dyn Fn() -> Means, is_over: &AtomicBool) -> Result<Vec<Location>> {
+        let (mut holders, mut failed) = (Vec::new(), None);
+        for endpoint in self.known.endpoints.iter() {
+            let at = |path: &[u8]| {
+                let mut location = Location::Named { name: endpoint.name.clone(), path: path.to_vec() };
+                location.name_contents();
+                location
+            };
+            let mut has_it = |location: &Location| {
+                let asked = self.ask(kept, std::slice::from_ref(location), means);
+                let has_it = asked.is_ok();
+                // What is refused says more than what is not there.
+                failed = asked.err().filter(|e| failed.is_none() || e.exit == Exit::Refused).or(failed.take());
+                has_it
+            };
+            let named = at(kept.name().as_bytes());
+            if has_it(&named) {
+                holders.push(named);
+                continue;
+            }
+            match self.search(endpoint, is_over) {
+                Ok(found) => holders.extend(found.iter().map(|path| at(path)).filter(|location| has_it(location))),
+                Err(e) => failed = failed.filter(|known| known.exit == Exit::Refused).or(Some(e)),
+            }
+        }
+        if !holders.is_empty() {
+            return Ok(holders);
+        }
+        let is_absent = |e: &Error| matches!(e.exit, Exit::SourceFileNotFound | Exit::SourceDirectoryNotFound);
+        let nobody = || Error::new(Exit::SourceFileNotFound, format!("no origin has the set {}", kept.name()));
+        Err(failed.filter(|e| !is_absent(e)).unwrap_or_else(nobody))
+    }
+
+    /// Directories that hold sets.
+    fn search(&self, endpoint: &Endpoint, is_over: &AtomicBool) -> Result<Vec<Vec<u8>>> {
+        let tuning = Tuning { streams: Some(0), ..Tuning::default() };
+        let options = ConnectOptions { tuning, ..ConnectOptions::default() };
+        let client = known::connect(endpoint, &self.known.identity, &options)?;
+        let question = Question::List { paths: vec![Vec::new()], levels: LEVELS, digest: None };
+        let (mut found, mut names, mut closed) = (Vec::new(), 0, None);
+        let is_stopped = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+        let answered = client.ask(&question, &is_stopped, &mut |record| {
+            names += 1;
+            let above = record.path.strip_suffix(DIRECTORY.as_bytes());
+            found.extend(above.filter(|above| above.is_empty() || above.ends_with(b"/")).map(<[u8]>::to_vec));
+            if let Found::Failed { kind: FailureKind::Permission, text } = &record.found {
+                closed.get_or_insert_with(|| format!("{}:{}: {text}", endpoint.name, Escaped(&record.path)));
+            }
+            names < NAMES_MAX && found.len() < SETS_MAX
+        });
+        client.close();
+        match answered {
+            Ok(_) => match closed.filter(|_| found.is_empty()) {
+                Some(why) => Err(Error::new(Exit::Refused, format!("this cache cannot have it: {why}"))),
+                None => Ok(found),
+            },
+            Err(mover::session::AskError::Refused(refusal)) => Err(Error::from_refusal(&endpoint.name, &refusal)),
+            Err(e) => Err(Error::new(Exit::Temporary, format!("{}: {e}", endpoint.name))),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What a cache holds and what it is to get, as an account: no storage, no network, time comes in.
+//!
+//! Invariants:
+//! - Content is known by its digest alone: two files of equal content are one, and a name tells nothing.
+//! - What is wanted is wanted once, however many ask; only what is not held is wanted.
+//! - Held and reserved together stay below the size. What goes is what was used longest ago, never what is being read.
+//!
+//! Not here: the files (`hold`), and who asks (`source`).
+
+use model::set::SetFile;
+use model::{DigestAlgorithm, mutant};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// The digest of a file's content.
+pub type Key = [u8; 32];
+
+/// What is fetched together.
+const BATCH_FILES_MAX: usize = 1000;
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+/// What was used this recently is spared while others wait for room: whoever reads a file reads on.
+const RECENT: Duration = Duration::from_secs(5);
+/// How long a failure is told to those who ask again.
+const FAILURE_TOLD: Duration = Duration::from_secs(2);
+
+/// What a file is kept under.
+pub fn key_of(file: &SetFile) -> Key {
+    if !mutant::is_on("cache-by-name") {
+        return file.root;
+    }
+    let path = DigestAlgorithm::Blake3.of_object(&file.path).to_bytes();
+    path.try_into().expect("a BLAKE3 digest has 32 bytes")
+}
+
+pub struct Shelf<S> {
+    size_bytes: u64,
+    held: HashMap<Key, Held>,
+    /// By when they were used last.
+    by_use: BTreeMap<u64, Key>,
+    uses: u64,
+    held_bytes: u64,
+    reserved_bytes: u64,
+    wanted: HashMap<Key, Wanted<S>>,
+    queue: VecDeque<Key>,
+    failed: HashMap<Key, (Instant, String)>,
+}
+
+struct Held {
+    bytes: u64,
+    use_number: u64,
+    used: Option<Instant>,
+    reads: u32,
+    /// Another one for each time that it came.
+    arrival: u64,
+}
+
+struct Wanted<S> {
+    of: S,
+    file: usize,
+    bytes: u64,
+    is_under_way: bool,
+    /// Chunks that are there already, of a file that comes in chunks.
+    chunks: HashSet<u64>,
+}
+
+/// Where content stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is counted as read until `release`; this is its arrival.
+    Held(u64),
+    /// This chunk has arrived.
+    Chunk,
+    Coming,
+    Failed(String),
+    Unknown,
+}
+
+/// What is to be fetched together, of one set: the numbers of its files.
+pub struct Batch<S> {
+    pub of: S,
+    pub files: Vec<(Key, usize)>,
+    pub bytes: u64,
+}
+
+impl<S: Clone + PartialEq> Shelf<S> {
+    /// With what was held before, the one that was used longest ago first.
+    pub fn new(size_bytes: u64, before: Vec<(Key, u64)>) -> Shelf<S> {
+        let mut shelf = Shelf {
+            size_bytes,
+            held: HashMap::new(),
+            by_use: BTreeMap::new(),
+            uses: 0,
+            held_bytes: 0,
+            reserved_bytes: 0,
+            wanted: HashMap::new(),
+            queue: VecDeque::new(),
+            failed: HashMap::new(),
+        };
+        before.into_iter().for_each(|(key, bytes)| shelf.hold(key, bytes, None));
+        shelf
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub fn holds(&self, key: &Key) -> bool {
+        self.held.contains_key(key)
+    }
+
+    /// Whether it is here or will be, without a look at what failed.
+    pub fn expects(&self, key: &Key) -> bool {
+        self.holds(key) || self.wanted.contains_key(key)
+    }
+
+    fn hold(&mut self, key: Key, bytes: u64, used: Option<Instant>) {
+        self.uses += 1;
+        let held = Held { bytes, use_number: self.uses, used, reads: 0, arrival: self.uses };
+        if let Some(before) = self.held.insert(key, held) {
+            self.by_use.remove(&before.use_number);
+            self.held_bytes -= before.bytes;
+        }
+        self.by_use.insert(self.uses, key);
+        self.held_bytes += bytes;
+    }
+
+    /// Where a chunk of a file of a set stands, for somebody who began to ask at `since`.
+    pub fn standing(&mut self, of: &S, (key, chunk): (&Key, u64), since: Instant, now: Instant) -> Standing {
+        if let Some(held) = self.held.get_mut(key) {
+            self.uses += 1;
+            self.by_use.remove(&held.use_number);
+            (held.use_number, held.used) = (self.uses, Some(now));
+            held.reads += 1;
+            self.by_use.insert(self.uses, *key);
+            return Standing::Held(held.arrival);
+        }
+        match self.wanted.get(key) {
+            // Another set may cut it otherwise.
+            Some(wanted) if wanted.of == *of && wanted.chunks.contains(&chunk) => return Standing::Chunk,
+            Some(_) => return Standing::Coming,
+            None => {}
+        }
+        match self.failed.get(key) {
+            Some((at, why)) if *at >= since => Standing::Failed(why.clone()),
+            _ => Standing::Unknown,
+        }
+    }
+
+    /// Somebody read it to the end.
+    pub fn release(&mut self, key: &Key, arrival: u64) {
+        if let Some(held) = self.held.get_mut(key).filter(|held| held.arrival == arrival) {
+            held.reads = held.reads.saturating_sub(1);
+        }
+    }
+
+    /// What was held turned out not to be what it is called by. False where another one came meanwhile.
+    pub fn discard(&mut self, key: &Key, arrival: u64) -> bool {
+        let is_it = self.held.get(key).is_some_and(|held| held.arrival == arrival);
+        if is_it {
+            self.forget(key);
+        }
+        is_it
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(held) = self.held.remove(key) {
+            self.by_use.remove(&held.use_number);
+            self.held_bytes -= held.bytes;
+        }
+    }
+
+    pub fn want(&mut self, of: &S, file: usize, key: Key, bytes: u64) {
+        if self.expects(&key) {
+            return;
+        }
+        self.wanted.insert(key, Wanted { of: of.clone(), file, bytes, is_under_way: false, chunks: HashSet::new() });
+        self.queue.push_back(key);
+    }
+
+    pub fn has_queue(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// What is fetched next: of one set, and no more than is fetched together.
+    pub fn next_batch(&mut self) -> Option<Batch<S>> {
+        let first = self.wanted.get(self.queue.front()?)?.of.clone();
+        let mut batch = Batch { of: first, files: Vec::new(), bytes: 0 };
+        let mut later = VecDeque::new();
+        let bytes_max = BATCH_BYTES_MAX.min(self.size_bytes / 4);
+        while let Some(key) = self.queue.pop_front() {
+            let Some(wanted) = self.wanted.get_mut(&key) else { continue };
+            let has_room = batch.files.is_empty()
+                || batch.files.len() < BATCH_FILES_MAX && batch.bytes.saturating_add(wanted.bytes) <= bytes_max;
+            if !has_room || wanted.of != batch.of {
+                later.push_back(key);
+                continue;
+            }
+            wanted.is_under_way = true;
+            batch.bytes = batch.bytes.saturating_add(wanted.bytes);
+            batch.files.push((key, wanted.file));
+        }
+        self.queue = later;
+        Some(batch)
+    }
+
+    /// Makes room for what is fetched next; the files that go are handed to `remove`. False where what is in use leaves too
+    /// little; what was used just now goes only if `takes_recent`.
+    pub fn reserve(&mut self, bytes: u64, now: Instant, takes_recent: bool, remove: &mut dyn FnMut(&Key)) -> bool {
+        while self.held_bytes.saturating_add(self.reserved_bytes).saturating_add(bytes) > self.size_bytes {
+            let may_go = |key: &&Key| {
+                let held = &self.held[*key];
+                let is_recent = held.used.is_some_and(|used| now.saturating_duration_since(used) < RECENT);
+                held.reads == 0 && (takes_recent || !is_recent)
+            };
+            let Some(key) = self.by_use.values().find(may_go).copied() else { return false };
+            self.forget(&key);
+            remove(&key);
+        }
+        self.reserved_bytes += bytes;
+        true
+    }
+
+    pub fn has_chunk(&mut self, key: &Key, chunk: u64) {
+        if let Some(wanted) = self.wanted.get_mut(key) {
+            wanted.chunks.insert(chunk);
+        }
+    }
+
+    /// What had come of a file counts no more: it is begun again.
+    pub fn begins(&mut self, key: &Key) {
+        if let Some(wanted) = self.wanted.get_mut(key) {
+            wanted.chunks.clear();
+        }
+    }
+
+    /// A file has come whole.
+    pub fn arrived(&mut self, key: &Key, now: Instant) {
+        if let Some(wanted) = self.wanted.remove(key) {
+            self.reserved_bytes -= wanted.bytes;
+            self.hold(*key, wanted.bytes, Some(now));
+        }
+    }
+
+    /// What of a batch has not come does not come any more. `is_reserved`: there was room for it.
+    pub fn ended(&mut self, keys: &[Key], is_reserved: bool, why: &str, now: Instant) {
+        self.failed.retain(|_, (at, _)| now.saturating_duration_since(*at) < FAILURE_TOLD);
+        for key in keys {
+            if let Some(wanted) = self.wanted.remove(key) {
+                self.reserved_bytes -= if is_reserved { wanted.bytes } else { 0 };
+                self.failed.insert(*key, (now, why.to_owned()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u8) -> Key {
+        [n; 32]
+    }
+
+    fn file(path: &str, root: u8) -> SetFile {
+        SetFile { path: path.as_bytes().into(), size_bytes: 1, modified: 0, root: key(root) }
+    }
+
+    /// Fetches what is wanted, as a worker does.
+    fn fetch(shelf: &mut Shelf<u8>, now: Instant) -> Vec<Key> {
+        let mut gone = Vec::new();
+        while let Some(batch) = shelf.next_batch() {
+            assert!(shelf.reserve(batch.bytes, now, true, &mut |key| gone.push(*key)));
+            batch.files.iter().for_each(|(key, _)| shelf.arrived(key, now));
+        }
+        gone
+    }
+
+    #[test]
+    fn content_is_known_by_its_digest_and_not_by_its_name() {
+        assert_eq!(key_of(&file("a/x", 1)), key_of(&file("b/y", 1)));
+        assert_ne!(key_of(&file("a/x", 1)), key_of(&file("a/x", 2)));
+    }
+
+    #[test]
+    fn what_many_ask_for_is_fetched_once_and_of_one_set_at_a_time() {
+        let (mut shelf, now) = (Shelf::new(1000, Vec::new()), Instant::now());
+        for _ in 0..10 {
+            shelf.want(&1, 0, key(1), 10);
+            shelf.want(&2, 5, key(2), 10);
+            shelf.want(&1, 7, key(3), 10);
+        }
+        let batch = shelf.next_batch().unwrap();
+        assert_eq!((batch.of, batch.files), (1, vec![(key(1), 0), (key(3), 7)]));
+        shelf.want(&1, 0, key(1), 10);
+        assert_eq!(shelf.next_batch().unwrap().files, [(key(2), 5)]);
+        assert!(shelf.next_batch().is_none());
+        assert_eq!(shelf.standing(&1, (&key(1), 4), now, now), Standing::Coming);
+        shelf.has_chunk(&key(1), 4);
+        assert_eq!(shelf.standing(&1, (&key(1), 4), now, now), Standing::Chunk);
+        assert!(shelf.reserve(20, now, false, &mut |_| panic!("there is room")));
+        shelf.arrived(&key(1), now);
+        assert!(matches!(shelf.standing(&1, (&key(1), 0), now, now), Standing::Held(_)));
+        shelf.ended(&[key(1), key(3)], true, "lost", now);
+        assert_eq!(shelf.standing(&1, (&key(3), 0), now, now), Standing::Failed("lost".into()));
+        assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
+        // Who asks later has it tried again.
+        assert_eq!(shelf.standing(&1, (&key(3), 0), now + FAILURE_TOLD, now), Standing::Unknown);
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_and_what_is_read_stays() {
+        let (mut shelf, now) = (Shelf::new(30, vec![(key(1), 10), (key(2), 10), (key(3), 10)]), Instant::now());
+        let Standing::Held(arrival) = shelf.standing(&1, (&key(1), 0), now, now) else { panic!("it is held") };
+        shelf.want(&0, 0, key(4), 15);
+        assert_eq!(fetch(&mut shelf, now), [key(2), key(3)]);
+        shelf.want(&0, 0, key(5), 25);
+        let batch = shelf.next_batch().unwrap();
+        assert!(!shelf.reserve(batch.bytes, now, false, &mut |_| ()), "the last ones were used just now");
+        assert!(!shelf.reserve(batch.bytes, now, true, &mut |_| ()), "one is being read");
+        shelf.release(&key(1), arrival);
+        assert!(shelf.reserve(batch.bytes, now, true, &mut |_| ()));
+        shelf.arrived(&key(5), now);
+        assert!(!shelf.holds(&key(1)) && shelf.holds(&key(5)) && shelf.held_bytes <= 30);
+    }
+
+    #[test]
+    fn what_rotted_is_wanted_again_and_what_came_meanwhile_is_not_thrown_away() {
+        let (mut shelf, now) = (Shelf::new(100, vec![(key(1), 10)]), Instant::now());
+        let Standing::Held(arrival) = shelf.standing(&1, (&key(1), 0), now, now) else { panic!("it is held") };
+        assert!(shelf.discard(&key(1), arrival));
+        shelf.want(&0, 0, key(1), 10);
+        fetch(&mut shelf, now);
+        assert!(!shelf.discard(&key(1), arrival), "that is another one");
+        assert!(shelf.holds(&key(1)) && shelf.held_bytes == 10);
+    }
+}

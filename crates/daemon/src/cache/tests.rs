@@ -1,0 +1,95 @@
+//! Content that is kept: compared when it is read, and wanted again where it is not what it was.
+
+use super::hold::{Content, DIRECTORY, Hold, OfSet, SetNow, name_of};
+use super::*;
+use model::set::{Catalogue, Note, SetFile};
+use model::{Digest, DigestAlgorithm};
+
+fn root(bytes: &[u8]) -> [u8; 32] {
+    match DigestAlgorithm::Blake3.of_object(bytes) {
+        Digest::Blake3(root) => root,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set(content: &[u8]) -> OfSet {
+    let mut catalogue = Catalogue::new(1 << 20);
+    let file = SetFile { path: b"f"[..].into(), size_bytes: content.len() as u64, modified: 0, root: root(content) };
+    catalogue.add(file, &[]).unwrap();
+    let note = Note {
+        name: "a/b".into(),
+        serial: 1,
+        catalogue: [0; 32],
+        catalogue_bytes: 1,
+        files: 1,
+        bytes: content.len() as u64,
+        chunk_bytes: 1 << 20,
+        readers: Readers::Public,
+        key: "k".into(),
+        mirrors: Vec::new(),
+    };
+    OfSet(Arc::new(SetNow { note, catalogue: Arc::new(catalogue), holders: Vec::new() }))
+}
+
+fn read(content: &Content) -> Vec<u8> {
+    let mut buffer = vec![0; 100];
+    let read = content.read_at(0, &mut buffer).unwrap();
+    buffer[..read].to_vec()
+}
+
+#[test]
+fn what_is_read_is_compared_and_rot_is_fetched_again_and_not_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let set = set(b"content");
+    let name = name_of(&root(b"content")).to_string();
+    std::fs::create_dir(directory.path().join(DIRECTORY)).unwrap();
+    let at = directory.path().join(DIRECTORY).join(name);
+    std::fs::write(&at, b"content").unwrap();
+    let hold = Hold::open(directory.path(), 1000).unwrap();
+    assert_eq!(read(&hold.content(&set, 0, 0).unwrap()), b"content");
+    std::fs::write(&at, b"CONTENT").unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| hold.content(&set, 0, 0).map(|content| read(&content)));
+        // Stands in for whoever fetches: what is wanted comes right this time.
+        let batch = hold.next_batch().unwrap();
+        assert!(!at.exists(), "what rotted is gone");
+        std::fs::write(&at, b"content").unwrap();
+        batch.files.iter().for_each(|(key, _)| hold.arrived(key));
+        assert_eq!(reader.join().unwrap().unwrap(), b"content");
+    });
+}
+
+#[test]
+fn whoever_waits_hears_that_nobody_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (set, hold) = (set(b"content"), Hold::open(directory.path(), 1000).unwrap());
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(|| hold.content(&set, 0, 0).map(drop))).collect();
+        let batch = hold.next_batch().unwrap();
+        hold.ended(&batch, "nobody has it");
+        // Some may have come later: they have it tried again.
+        hold.end();
+        for reader in readers {
+            let told = reader.join().unwrap().unwrap_err().to_string();
+            assert!(told.contains("nobody has it") || told.contains("being stopped"), "{told}");
+        }
+    });
+}
+
+#[test]
+fn a_path_at_a_cache_is_the_name_of_a_set() {
+    let names = |path: &str| model::name::relative_path(path.as_bytes()).unwrap();
+    assert_eq!(asked(&names("example.org/a")).unwrap().set, "example.org/a");
+    let own = asked(&names("example.org/a/.thalweg-set")).unwrap();
+    assert!(own.is_own && own.set == "example.org/a");
+    for path in ["", ".thalweg-set", "a/.thalweg-set/note", "a b", ".a"] {
+        assert!(asked(&names(path)).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn a_set_goes_to_its_readers_alone() {
+    let only = Readers::Only(vec![Pin([1; 32])]);
+    assert!(admit("a", &only, Some(Pin([1; 32]))).is_ok() && admit("a", &Readers::Public, None).is_ok());
+    assert!(admit("a", &only, Some(Pin([2; 32]))).is_err() && admit("a", &only, None).is_err());
+}
