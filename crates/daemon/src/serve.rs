@@ -196,9 +196,7 @@ impl Served {
         options.ticket_file.as_ref().map_or(Ok(()), |path| hand_out(&ticket, path))?;
         let kept = privileges::restrict(options.privileges)
             .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
-        // Confined, this process could not ask what users are called.
-        store::posix::owners::remember();
-        net::numa::remember();
+        remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
         let buffer = open_buffer(&options)?;
@@ -325,6 +323,12 @@ impl Served {
             None => Ok(()),
         }
     }
+}
+
+/// Confined, this process could not ask what users are called.
+fn remember() {
+    store::posix::owners::remember();
+    net::numa::remember();
 }
 
 /// The directories that an endpoint keeps, and what it serves, looked at before anything is opened.
