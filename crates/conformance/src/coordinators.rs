@@ -15,6 +15,8 @@ struct Kept {
     values: BTreeMap<String, Held>,
     /// When each ends, and what it was granted for.
     leases: BTreeMap<Lease, (u64, u64)>,
+    /// The number that was given last; none is given twice.
+    granted: i64,
     now_seconds: u64,
     history: History,
     is_silent: bool,
@@ -44,9 +46,9 @@ impl Memory {
 
     pub fn restore(&self, snapshot: &Snapshot) {
         let mut kept = self.kept();
-        let turns = kept.history.turns + 1;
+        let (turns, granted) = (kept.history.turns + 1, kept.granted);
         *kept = snapshot.0.clone();
-        kept.history.turns = turns;
+        (kept.history.turns, kept.granted) = (turns, granted);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -99,7 +101,8 @@ impl Coordinator for Memory {
 
     fn grant(&self, seconds: u64) -> Answer<Lease> {
         let mut kept = self.asked()?;
-        let number = kept.leases.keys().next_back().map_or(1, |last| last.0 + 1);
+        kept.granted += 1;
+        let number = kept.granted;
         let ends = kept.now_seconds + seconds;
         kept.leases.insert(Lease(number), (ends, seconds));
         Ok(Lease(number))
