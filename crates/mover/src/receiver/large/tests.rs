@@ -21,6 +21,7 @@ fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
         path: Vec::new(),
         listed: OnceLock::new(),
         feeder,
+        together: None,
         object,
     })
 }

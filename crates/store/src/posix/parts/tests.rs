@@ -199,12 +199,10 @@ fn schedules(programs: &[&[Step]]) -> (usize, usize, Option<Vec<(usize, Step)>>)
     (count, named, wrong)
 }
 
-fn each_order(
-    programs: &[&[Step]],
-    at: &mut Vec<usize>,
-    order: &mut Vec<(usize, Step)>,
-    visit: &mut dyn FnMut(&[(usize, Step)]),
-) {
+/// Hears of one order in which the steps of all may come.
+type Visit<'a> = dyn FnMut(&[(usize, Step)]) + 'a;
+
+fn each_order(programs: &[&[Step]], at: &mut Vec<usize>, order: &mut Vec<(usize, Step)>, visit: &mut Visit<'_>) {
     if at.iter().zip(programs).all(|(at, program)| *at == program.len()) {
         return visit(order);
     }
