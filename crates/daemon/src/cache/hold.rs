@@ -288,8 +288,7 @@ impl Hold {
             };
             let Some(why) = why else { return Some(batch) };
             warn!(set = batch.of.0.note.name, bytes = batch.bytes, why, "content is not fetched");
-            let keys: Vec<Key> = batch.files.iter().map(|(key, _)| *key).collect();
-            shelf.ended(&keys, false, why, Instant::now());
+            shelf.ended(&batch, false, why, Instant::now());
             self.changed.notify_all();
         }
     }
@@ -325,17 +324,16 @@ impl Hold {
     }
 
     /// A file has its name.
-    pub fn arrived(&self, key: &Key) {
-        self.shelf().arrived(key, Instant::now());
+    pub fn arrived(&self, key: &Key, bytes: u64) {
+        self.shelf().arrived(key, bytes, Instant::now());
         self.stages().remove(key);
         self.changed.notify_all();
     }
 
     /// The fetching of a batch is over.
     pub fn ended(&self, batch: &Batch<OfSet>, why: &str) {
-        let keys: Vec<Key> = batch.files.iter().map(|(key, _)| *key).collect();
-        self.shelf().ended(&keys, true, why, Instant::now());
-        keys.iter().for_each(|key| _ = self.stages().remove(key));
+        self.shelf().ended(batch, true, why, Instant::now());
+        batch.files.iter().for_each(|(key, _)| _ = self.stages().remove(key));
         self.changed.notify_all();
     }
 }

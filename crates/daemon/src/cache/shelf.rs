@@ -42,6 +42,7 @@ pub struct Shelf<S> {
     reserved_bytes: u64,
     wanted: HashMap<Key, Wanted<S>>,
     queue: VecDeque<Key>,
+    batches: u64,
     failed: HashMap<Key, (Instant, String)>,
 }
 
@@ -58,7 +59,8 @@ struct Wanted<S> {
     of: S,
     file: usize,
     bytes: u64,
-    is_under_way: bool,
+    /// By which batch it is under way; it has room then.
+    batch: Option<u64>,
     /// Chunks that are there already, of a file that comes in chunks.
     chunks: HashSet<u64>,
 }
@@ -77,6 +79,7 @@ pub enum Standing {
 
 /// What is to be fetched together, of one set: the numbers of its files.
 pub struct Batch<S> {
+    pub number: u64,
     pub of: S,
     pub files: Vec<(Key, usize)>,
     pub bytes: u64,
@@ -94,6 +97,7 @@ impl<S: Clone + PartialEq> Shelf<S> {
             reserved_bytes: 0,
             wanted: HashMap::new(),
             queue: VecDeque::new(),
+            batches: 0,
             failed: HashMap::new(),
         };
         before.into_iter().for_each(|(key, bytes)| shelf.hold(key, bytes, None));
@@ -173,7 +177,7 @@ impl<S: Clone + PartialEq> Shelf<S> {
         if self.expects(&key) {
             return;
         }
-        self.wanted.insert(key, Wanted { of: of.clone(), file, bytes, is_under_way: false, chunks: HashSet::new() });
+        self.wanted.insert(key, Wanted { of: of.clone(), file, bytes, batch: None, chunks: HashSet::new() });
         self.queue.push_back(key);
     }
 
@@ -183,19 +187,23 @@ impl<S: Clone + PartialEq> Shelf<S> {
 
     /// What is fetched next: of one set, and no more than is fetched together.
     pub fn next_batch(&mut self) -> Option<Batch<S>> {
-        let first = self.wanted.get(self.queue.front()?)?.of.clone();
-        let mut batch = Batch { of: first, files: Vec::new(), bytes: 0 };
+        // What came by an earlier batch after all is no longer wanted, and what is under way not once more.
+        let wanted = &self.wanted;
+        self.queue.retain(|key| wanted.get(key).is_some_and(|wanted| wanted.batch.is_none()));
+        let of = self.wanted[self.queue.front()?].of.clone();
+        self.batches += 1;
+        let mut batch = Batch { number: self.batches, of, files: Vec::new(), bytes: 0 };
         let mut later = VecDeque::new();
         let bytes_max = BATCH_BYTES_MAX.min(self.size_bytes / 4);
         while let Some(key) = self.queue.pop_front() {
-            let Some(wanted) = self.wanted.get_mut(&key) else { continue };
+            let Some(wanted) = self.wanted.get_mut(&key).filter(|wanted| wanted.batch.is_none()) else { continue };
             let has_room = batch.files.is_empty()
                 || batch.files.len() < BATCH_FILES_MAX && batch.bytes.saturating_add(wanted.bytes) <= bytes_max;
             if !has_room || wanted.of != batch.of {
                 later.push_back(key);
                 continue;
             }
-            wanted.is_under_way = true;
+            wanted.batch = Some(batch.number);
             batch.bytes = batch.bytes.saturating_add(wanted.bytes);
             batch.files.push((key, wanted.file));
         }
@@ -233,19 +241,24 @@ impl<S: Clone + PartialEq> Shelf<S> {
         }
     }
 
-    /// A file has come whole.
-    pub fn arrived(&mut self, key: &Key, now: Instant) {
-        if let Some(wanted) = self.wanted.remove(key) {
+    /// A file has come whole; also one that has gone meanwhile, and comes by another attempt of its batch.
+    pub fn arrived(&mut self, key: &Key, bytes: u64, now: Instant) {
+        if let Some(wanted) = self.wanted.remove(key)
+            && wanted.batch.is_some()
+        {
             self.reserved_bytes -= wanted.bytes;
-            self.hold(*key, wanted.bytes, Some(now));
         }
+        self.hold(*key, bytes, Some(now));
     }
 
     /// What of a batch has not come does not come any more. `is_reserved`: there was room for it.
-    pub fn ended(&mut self, keys: &[Key], is_reserved: bool, why: &str, now: Instant) {
+    pub fn ended(&mut self, batch: &Batch<S>, is_reserved: bool, why: &str, now: Instant) {
         self.failed.retain(|_, (at, _)| now.saturating_duration_since(*at) < FAILURE_TOLD);
-        for key in keys {
-            if let Some(wanted) = self.wanted.remove(key) {
+        for (key, _) in &batch.files {
+            // It may have come, have gone again, and be wanted once more.
+            if self.wanted.get(key).is_some_and(|wanted| wanted.batch == Some(batch.number))
+                && let Some(wanted) = self.wanted.remove(key)
+            {
                 self.reserved_bytes -= if is_reserved { wanted.bytes } else { 0 };
                 self.failed.insert(*key, (now, why.to_owned()));
             }
@@ -270,7 +283,10 @@ mod tests {
         let mut gone = Vec::new();
         while let Some(batch) = shelf.next_batch() {
             assert!(shelf.reserve(batch.bytes, now, true, &mut |key| gone.push(*key)));
-            batch.files.iter().for_each(|(key, _)| shelf.arrived(key, now));
+            for (key, _) in &batch.files {
+                let bytes = shelf.wanted[key].bytes;
+                shelf.arrived(key, bytes, now);
+            }
         }
         gone
     }
@@ -290,7 +306,7 @@ mod tests {
             shelf.want(&1, 7, key(3), 10);
         }
         let batch = shelf.next_batch().unwrap();
-        assert_eq!((batch.of, batch.files), (1, vec![(key(1), 0), (key(3), 7)]));
+        assert_eq!((batch.of, &batch.files[..]), (1, &[(key(1), 0), (key(3), 7)][..]));
         shelf.want(&1, 0, key(1), 10);
         assert_eq!(shelf.next_batch().unwrap().files, [(key(2), 5)]);
         assert!(shelf.next_batch().is_none());
@@ -298,9 +314,9 @@ mod tests {
         shelf.has_chunk(&key(1), 4);
         assert_eq!(shelf.standing(&1, (&key(1), 4), now, now), Standing::Chunk);
         assert!(shelf.reserve(20, now, false, &mut |_| panic!("there is room")));
-        shelf.arrived(&key(1), now);
+        shelf.arrived(&key(1), 10, now);
         assert!(matches!(shelf.standing(&1, (&key(1), 0), now, now), Standing::Held(_)));
-        shelf.ended(&[key(1), key(3)], true, "lost", now);
+        shelf.ended(&batch, true, "lost", now);
         assert_eq!(shelf.standing(&1, (&key(3), 0), now, now), Standing::Failed("lost".into()));
         assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
         // Who asks later has it tried again.
@@ -319,7 +335,7 @@ mod tests {
         assert!(!shelf.reserve(batch.bytes, now, true, &mut |_| ()), "one is being read");
         shelf.release(&key(1), arrival);
         assert!(shelf.reserve(batch.bytes, now, true, &mut |_| ()));
-        shelf.arrived(&key(5), now);
+        shelf.arrived(&key(5), 25, now);
         assert!(!shelf.holds(&key(1)) && shelf.holds(&key(5)) && shelf.held_bytes <= 30);
     }
 
@@ -332,5 +348,29 @@ mod tests {
         fetch(&mut shelf, now);
         assert!(!shelf.discard(&key(1), arrival), "that is another one");
         assert!(shelf.holds(&key(1)) && shelf.held_bytes == 10);
+    }
+
+    #[test]
+    fn what_goes_before_its_batch_has_ended_is_fetched_again_with_room_of_its_own() {
+        let (mut shelf, now) = (Shelf::new(20, Vec::new()), Instant::now());
+        (1..=2).for_each(|n| shelf.want(&0, 0, key(n), 10));
+        let first = shelf.next_batch().unwrap();
+        let rest = shelf.next_batch().unwrap();
+        assert!(
+            shelf.reserve(first.bytes, now, true, &mut |_| ()) && shelf.reserve(rest.bytes, now, true, &mut |_| ())
+        );
+        shelf.arrived(&key(1), 10, now);
+        shelf.want(&0, 0, key(3), 10);
+        let third = shelf.next_batch().unwrap();
+        assert!(shelf.reserve(third.bytes, now, true, &mut |gone| assert_eq!(*gone, key(1))));
+        shelf.want(&0, 0, key(1), 10);
+        shelf.ended(&first, true, "over", now);
+        assert_eq!((shelf.standing(&0, (&key(1), 0), now, now), shelf.reserved_bytes), (Standing::Coming, 20));
+        // It comes once more by the first one: nobody has to fetch it, and those behind it are not held up.
+        shelf.want(&0, 0, key(4), 10);
+        shelf.arrived(&key(1), 10, now);
+        assert_eq!((shelf.next_batch().unwrap().files, shelf.reserved_bytes), (vec![(key(4), 0)], 20));
+        [(&rest, 2), (&third, 3)].iter().for_each(|(batch, _)| shelf.ended(batch, true, "over", now));
+        assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
     }
 }

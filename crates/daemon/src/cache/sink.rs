@@ -142,7 +142,7 @@ impl Sink for BlobSink {
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
         let (key, renamed) = self.keys.find(entry)?;
         self.inner.publish(&renamed, staged)?;
-        self.hold.arrived(&key);
+        self.hold.arrived(&key, renamed.generation.size_bytes);
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl SinkLane for BlobLane {
     fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
         let (key, renamed) = self.keys.find(entry)?;
         self.lane.publish(&renamed, staged)?;
-        self.hold.arrived(&key);
+        self.hold.arrived(&key, renamed.generation.size_bytes);
         Ok(())
     }
 }
@@ -276,7 +276,7 @@ impl StagedFile for BlobFile {
 
     fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
         self.file.publish(&self.keys.renamed(entry)?, rule, sync)?;
-        self.hold.arrived(&self.key);
+        self.hold.arrived(&self.key, self.size_bytes);
         Ok(())
     }
 

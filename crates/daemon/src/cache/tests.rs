@@ -54,7 +54,7 @@ fn what_is_read_is_compared_and_rot_is_fetched_again_and_not_served() {
         let batch = hold.next_batch().unwrap();
         assert!(!at.exists(), "what rotted is gone");
         std::fs::write(&at, b"content").unwrap();
-        batch.files.iter().for_each(|(key, _)| hold.arrived(key));
+        batch.files.iter().for_each(|(key, _)| hold.arrived(key, 7));
         assert_eq!(reader.join().unwrap().unwrap(), b"content");
     });
 }
