@@ -610,7 +610,7 @@ mod tests {
         let mut switches = std::collections::BTreeSet::new();
         for name in [
             "ledger", "model", "mover", "store", "wire", "net", "transfer", "daemon", "ssh", "cli", "plan", "queue",
-            "cluster", "foreign", "hub", "api",
+            "cluster", "etcd", "foreign", "hub", "api",
         ] {
             gather(&crates.join(name).join("src"), &mut switches);
         }
