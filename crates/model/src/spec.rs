@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn every_key_is_written_where_nothing_is_at_its_default() {
         let written = serde_json::to_value(full()).unwrap();
-        assert_eq!(written.as_object().unwrap().len(), 50, "{written}");
+        assert_eq!(written.as_object().unwrap().len(), 52, "{written}");
     }
 
     #[test]
