@@ -4,7 +4,8 @@
 //! laboratories made for the purpose; the emulator's own counts are compared, not believed.
 //!
 //! Invariants: a gate that cannot be tried here says n/a or void, never pass. A gate that failed while others used the
-//! processors is void; one that passed nevertheless passes, because disturbance does not make a wrong emulator look right.
+//! processors, or while the machine itself stood still, is void; one that passed nevertheless passes, because disturbance does not
+//! make a wrong emulator look right.
 //!
 //! Not here: the laws (`statistics`), the laboratories to measure in (`bench`), what each gate does (the other modules).
 
@@ -12,12 +13,14 @@ mod suite;
 mod bench;
 mod datagrams;
 mod delay;
+mod disturbance;
 mod foreign;
 mod law;
 mod loss;
 mod netem;
 mod queue;
 mod rate;
+mod stalls;
 pub mod statistics;
 #[cfg(test)]
 mod tests;
@@ -64,6 +67,9 @@ pub struct Gate {
     pub seconds: f64,
     /// Of one processor, by other programs meanwhile.
     pub foreign_share: f64,
+    /// How late this machine woke what runs before all others: the 99.9th percentile.
+    #[serde(default)]
+    pub stalled_us: f64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -4,7 +4,8 @@
 //! large tree; once its name is gone it is reached through an open file, or not at all.
 //!
 //! Invariants:
-//! - A number is given to one backing inode only, and never again to another.
+//! - A number is given to one backing inode only, and never again to another. An inode keeps it though the kernel has forgotten it for
+//!   want of memory: to programs it is the same file, as in the file systems that this stands for.
 //! - No path leaves the backing directory: names come from the kernel one component at a time, and the last component
 //!   is never followed if it is a symbolic link.
 
@@ -36,7 +37,6 @@ struct Nodes {
 }
 
 struct Node {
-    inode: (u64, u64),
     parent: u64,
     name: OsString,
     /// How many references the kernel holds.
@@ -98,8 +98,7 @@ impl Tree {
     pub(super) fn new(backing: &Path, folds_case: bool) -> Result<Tree, Errno> {
         let root = rustix::fs::open(backing, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let inode = inode_of(&rustix::fs::fstat(&root)?);
-        let node =
-            Node { inode, parent: ROOT, name: OsString::new(), lookups: 1, is_nameless: false, open: Vec::new() };
+        let node = Node { parent: ROOT, name: OsString::new(), lookups: 1, is_nameless: false, open: Vec::new() };
         let nodes = Nodes {
             by_number: HashMap::from([(ROOT, node)]),
             by_inode: HashMap::from([(inode, ROOT)]),
@@ -161,7 +160,6 @@ impl Tree {
         };
         nodes.by_inode.insert(inode, number);
         let node = nodes.by_number.entry(number).or_insert_with(|| Node {
-            inode,
             parent,
             name: OsString::new(),
             lookups: 0,
@@ -182,11 +180,7 @@ impl Tree {
         let Some(node) = nodes.by_number.get_mut(&number).filter(|_| number != ROOT) else { return };
         node.lookups = node.lookups.saturating_sub(count);
         if node.lookups == 0 {
-            let inode = node.inode;
             nodes.by_number.remove(&number);
-            if nodes.by_inode.get(&inode) == Some(&number) {
-                nodes.by_inode.remove(&inode);
-            }
         }
     }
 

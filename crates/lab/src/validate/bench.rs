@@ -8,7 +8,7 @@ use crate::flow::{Flow, Received};
 use crate::laboratory::Lab;
 use crate::scenario::{Backend, End, HostSettings, Impairment, Link, Scenario, Site};
 use crate::validate::Depth;
-use crate::validate::foreign::Usage;
+use crate::validate::disturbance::{Disturbance, Watch};
 use emulator::Snapshot;
 use emulator::channel::Counts;
 use emulator::lateness::Lateness;
@@ -33,7 +33,7 @@ pub struct Bench {
     /// Under the load of the scenario's own rate: one gate measures it, others look at it too.
     pub loaded: Vec<Load>,
     /// While what the running gate looks at was measured in another's name.
-    pub foreign_share_earlier: f64,
+    pub disturbed_earlier: Disturbance,
 }
 
 /// A flow and what the emulator did during its counted part.
@@ -49,8 +49,7 @@ pub struct Load {
     pub cpu_seconds: f64,
     /// Packets that the emulator itself lost, because it was full.
     pub overruns: u64,
-    /// Of one processor, by other programs meanwhile.
-    pub foreign_share: f64,
+    pub disturbed: Disturbance,
 }
 
 impl Bench {
@@ -67,7 +66,7 @@ impl Bench {
             fault: None,
             backends: Vec::new(),
             loaded: Vec::new(),
-            foreign_share_earlier: 0.0,
+            disturbed_earlier: Disturbance::default(),
         }
     }
 
@@ -131,7 +130,7 @@ impl Load {
     /// Runs a flow from `a` to `b`.
     pub fn run(lab: &Lab, flow: &Flow) -> Result<Load> {
         warm_memory(lab.scenario().in_flight_bytes_max());
-        let (mut before, usage) = (Snapshot::default(), Usage::now());
+        let (mut before, watch) = (Snapshot::default(), Watch::start());
         let received = flow.run(lab, "a", "b", || before = lab.snapshot().unwrap_or_default())?;
         let after = lab.snapshot().unwrap_or_default();
         let counts = |snapshot: &Snapshot| snapshot.counts.first().copied().unwrap_or_default();
@@ -144,7 +143,7 @@ impl Load {
             counts: difference(counts(&after), counts(&before)),
             cpu_seconds: after.cpu_seconds - before.cpu_seconds,
             overruns: after.overruns.saturating_sub(before.overruns),
-            foreign_share: Usage::now().foreign_since(&usage),
+            disturbed: watch.end(),
         })
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Finding;
 use super::bench::{Bench, Load, gbit, percent};
+use super::disturbance::Disturbance;
 use super::statistics::goodput_bits_per_second;
 use crate::error::{Kind, Result};
 use crate::flow::Flow;
@@ -34,7 +35,7 @@ pub fn load_at_own_rate(bench: &mut Bench) -> Result<()> {
     }
     // The gate that asks measured there too, though in another's name.
     bench.backends = vec![bench.loaded[0].backend.clone()];
-    bench.foreign_share_earlier = bench.loaded.iter().map(|load| load.foreign_share).fold(0.0, f64::max);
+    bench.disturbed_earlier = bench.loaded.iter().fold(Disturbance::default(), |worst, load| worst.max(load.disturbed));
     Ok(())
 }
 

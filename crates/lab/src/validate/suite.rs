@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::bench::Bench;
-use super::foreign::Usage;
+use super::disturbance::{Disturbance, Watch};
 use super::{Depth, Finding, Gate, Progress, Report, Verdict};
 use super::{delay, law, loss, netem, queue, rate};
 use crate::backend;
 use crate::error::{Error, Kind, Result};
-use crate::record::Machine;
+use crate::record::{LATENESS_P999_MAX_US, Machine};
 use crate::scenario::Scenario;
 
 /// Of one processor, used by other programs or by other guests of the host: beyond this a failure says nothing.
@@ -89,16 +89,16 @@ pub fn validate(
 }
 
 fn tried(gate: &Kept, bench: &mut Bench) -> Result<Gate> {
-    let (start, before) = (Instant::now(), Usage::now());
+    let (start, watch) = (Instant::now(), Watch::start());
     bench.backends.clear();
-    bench.foreign_share_earlier = 0.0;
+    bench.disturbed_earlier = Disturbance::default();
     let finding = match (gate.run)(bench) {
         Ok(finding) => finding,
         Err(error) if matches!(error.kind, Kind::Refused | Kind::Missing) => Finding::not_applicable(error.to_string()),
         Err(error) if error.kind == Kind::Failed => Finding::new(false, error.to_string(), "-", "-"),
         Err(error) => return Err(error),
     };
-    let foreign_share = Usage::now().foreign_since(&before).max(bench.foreign_share_earlier);
+    let disturbed = watch.end().max(bench.disturbed_earlier);
     Ok(Gate {
         id: gate.id.into(),
         title: gate.title.into(),
@@ -106,22 +106,29 @@ fn tried(gate: &Kept, bench: &mut Bench) -> Result<Gate> {
         measured: finding.measured,
         expected: finding.expected,
         tolerance: finding.tolerance,
-        verdict: judged(finding.verdict, foreign_share),
+        verdict: judged(finding.verdict, disturbed),
         details: finding.details,
         seconds: start.elapsed().as_secs_f64(),
-        foreign_share,
+        foreign_share: disturbed.foreign_share,
+        stalled_us: disturbed.stalled_us,
     })
 }
 
-pub(super) fn judged(verdict: Verdict, foreign_share: f64) -> Verdict {
-    if verdict == Verdict::Fail && foreign_share > FOREIGN_SHARE_MAX {
-        return Verdict::Void(format!(
+pub(super) fn judged(verdict: Verdict, disturbed: Disturbance) -> Verdict {
+    match disturbed {
+        _ if verdict != Verdict::Fail => verdict,
+        Disturbance { foreign_share, .. } if foreign_share > FOREIGN_SHARE_MAX => Verdict::Void(format!(
             "other programs used {:.0} % of a processor meanwhile ({:.0} % at most)",
             100.0 * foreign_share,
             100.0 * FOREIGN_SHARE_MAX
-        ));
+        )),
+        // What runs before all others would not have passed either.
+        Disturbance { stalled_us, .. } if stalled_us > LATENESS_P999_MAX_US => Verdict::Void(format!(
+            "the machine stood still meanwhile: what runs before all others woke {stalled_us:.0} us late in one case of a \
+             thousand ({LATENESS_P999_MAX_US:.0} us at most)"
+        )),
+        _ => verdict,
     }
-    verdict
 }
 
 pub(super) fn reasons_to_void(gates: &[Gate]) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! What verdicts make of findings, and that gates notice an emulator that is wrong. The latter need root.
 
 use super::bench::Bench;
+use super::disturbance::Disturbance;
 use super::suite::{judged, reasons_to_void};
 use super::*;
 use crate::error::Result;
@@ -19,6 +20,7 @@ fn gate(id: &str, verdict: Verdict) -> Gate {
         details: Vec::new(),
         seconds: 0.0,
         foreign_share: 0.0,
+        stalled_us: 0.0,
     }
 }
 
@@ -39,9 +41,11 @@ fn report(gates: Vec<Gate>) -> Report {
 
 #[test]
 fn a_failure_on_a_busy_machine_is_void_and_one_at_rest_is_a_failure() {
-    assert_eq!(judged(Verdict::Fail, 0.02), Verdict::Fail);
-    assert!(matches!(judged(Verdict::Fail, 0.5), Verdict::Void(_)));
-    assert_eq!(judged(Verdict::Pass, 0.5), Verdict::Pass);
+    let by = |foreign_share, stalled_us| Disturbance { foreign_share, stalled_us };
+    assert_eq!(judged(Verdict::Fail, by(0.02, 900.0)), Verdict::Fail);
+    assert!(matches!(judged(Verdict::Fail, by(0.5, 0.0)), Verdict::Void(reason) if reason.contains("programs")));
+    assert!(matches!(judged(Verdict::Fail, by(0.0, 3000.0)), Verdict::Void(reason) if reason.contains("stood still")));
+    assert_eq!(judged(Verdict::Pass, by(0.5, 3000.0)), Verdict::Pass);
 }
 
 #[test]

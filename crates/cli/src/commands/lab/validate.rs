@@ -122,6 +122,7 @@ mod tests {
             details: vec!["idle".into()],
             seconds: 1.0,
             foreign_share: 0.0,
+            stalled_us: 0.0,
         };
         let shown = of_gate(&gate);
         assert_eq!(shown[0], "V1   pass  round trip (tun)");
