@@ -80,7 +80,7 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         usual("package", Work::Program("xtask", words("deb --try --quick"))),
         beside("simulation", format!("simulate --first {seed} --seeds {SEEDS_OF_A_COMMIT}")),
         beside("queue", format!("queue --first {seed} --seeds 2000")),
-        beside("path attacks", "paths --rounds 2000".to_owned()),
+        beside("path attacks", "paths --rounds 600".to_owned()),
         beside("crowded endpoint", "crowd --directories 40000 --keys 16".to_owned()),
         beside("crash states", format!("crash-states --scenarios 3 --first {seed}")),
         beside("museum", "museum --simulation".to_owned()),
