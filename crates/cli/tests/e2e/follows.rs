@@ -63,6 +63,10 @@ impl<'a> Following<'a> {
         fs::rename(self.bed.path("src").join(from), self.bed.path("src").join(to)).unwrap();
     }
 
+    pub fn remove(&self, name: &str) {
+        fs::remove_file(self.bed.path("src").join(name)).unwrap();
+    }
+
     /// Ends it by its marker.
     pub fn end(self) -> (Ran, Vec<Value>) {
         self.bed.write("src/STOP", b"");

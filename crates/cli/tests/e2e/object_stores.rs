@@ -490,7 +490,14 @@ fn followed(following: Following<'_>, there: &dyn Fn(&str) -> Option<Vec<u8>>) {
     following.append("run", b"late");
     following.wait_for("reopened", "run");
     until("it is sent again", || there("run").is_some_and(|content| content.ends_with(b"late")));
+    // What its writer gives up never had its final name: nothing has failed.
+    let before = following.events().len();
+    following.append("withdrawn.tmp", b"not wanted");
     following.append("never.tmp", b"not complete");
+    let are_seen = |said: &serde_json::Value| said["event"] == "lag" && said["files"] == 2;
+    until("they are seen", || following.events()[before..].iter().any(are_seen));
+    following.remove("withdrawn.tmp");
+    following.wait_for("vanished", "withdrawn.tmp");
     let (ran, events) = following.end();
     assert_eq!(ran.code, Some(24), "{}", ran.stderr);
     let done = events.last().unwrap();

@@ -4,6 +4,8 @@
 //! Invariants:
 //! - Nothing is described before the receiver has said whether files can grow there.
 //! - A file that goes on after it was complete waits again, and replaces what it was.
+//! - A file that went before it was complete has failed, unless one of its name is sent; one that never had its final name is none
+//!   that was to be sent.
 //!
 //! Not here: what files are sent while they grow (`follow`), and when one is complete (`store`).
 
@@ -49,11 +51,16 @@ pub struct Waiting {
     is_needed: bool,
     /// With how long they are, by the numbers that the watch gave them.
     files: BTreeMap<u64, (SourceObject, u64)>,
+    /// What went meanwhile, by its path.
+    gone: BTreeMap<Vec<u8>, Failure>,
 }
+
+/// Of what went, until it is told.
+const GONE_MAX: usize = 1000;
 
 impl Waiting {
     pub fn new(is_needed: bool) -> Waiting {
-        Waiting { is_needed, files: BTreeMap::new() }
+        Waiting { is_needed, files: BTreeMap::new(), gone: BTreeMap::new() }
     }
 
     pub fn contains(&self, number: u64) -> bool {
@@ -93,26 +100,40 @@ impl Waiting {
             Event::Ended { id, entry } => {
                 let (SourceObject { entry: first, directory, .. }, _) = self.files.remove(&id.0)?;
                 let entry = Entry { id: first.id, parent: first.parent, ..entry };
-                Some(Event::Found(SourceObject { entry, directory, end: End::Known }))
+                let object = SourceObject { entry, directory, end: End::Known };
+                self.gone.remove(&job.source.path(&object));
+                Some(Event::Found(object))
             }
             Event::Gone { id: ObjectId(number) } if self.contains(number) => {
                 let (object, _) = self.files.remove(&number)?;
-                say(Followed::Vanished { path: job.source.path(&object) });
-                Some(Event::Failed(failure(
-                    job,
-                    &object,
-                    FailureKind::NotFound,
-                    "it was removed before it was complete",
-                )))
+                let path = job.source.path(&object);
+                say(Followed::Vanished { path: path.clone() });
+                let until = job.options.follow.as_ref().map(|rules| &rules.until);
+                if until.and_then(|until| until.is_unfinished(object.entry.name.as_bytes())) == Some(true) {
+                    return None;
+                }
+                let why = "it was removed before it was complete";
+                self.gone.insert(path, failure(job, &object, FailureKind::NotFound, why));
+                let is_full = self.gone.len() > GONE_MAX;
+                let first = if is_full { self.gone.pop_first() } else { None };
+                first.map(|(_, failure)| Event::Failed(failure))
             }
-            event => Some(event),
+            event => {
+                if let Event::Found(object) = &event
+                    && !self.gone.is_empty()
+                {
+                    self.gone.remove(&job.source.path(object));
+                }
+                Some(event)
+            }
         }
     }
 
     /// What does not come to its end any more.
     pub fn give_up(&mut self, job: &SendJob, why: &str) -> Vec<Failure> {
         let unfinished = std::mem::take(&mut self.files).into_values();
-        unfinished.map(|(object, _)| failure(job, &object, FailureKind::Changed, why)).collect()
+        let open = unfinished.map(|(object, _)| failure(job, &object, FailureKind::Changed, why));
+        open.chain(std::mem::take(&mut self.gone).into_values()).collect()
     }
 }
 

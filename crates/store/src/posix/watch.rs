@@ -248,7 +248,9 @@ impl PosixWatch {
         }
         let status = match status {
             Ok(status) => status,
-            Err(_) => return self.missing(key, name),
+            Err(Errno::NOENT | Errno::NOTDIR) => return self.missing(key, name),
+            // That says nothing of whether it is there; the next look may.
+            Err(_) => return,
         };
         match FileType::from_raw_mode(status.st_mode) {
             FileType::RegularFile => self.look_at_file(key, directory, (name, &status), hear),
@@ -332,7 +334,7 @@ impl PosixWatch {
         }
         let Ok(directory) = self.tree.open(file.key) else { return true };
         statat(&directory, file.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(true, |status| status.st_ino != file.generation.version.object())
+            .map_or_else(|e| e == Errno::NOENT, |status| status.st_ino != file.generation.version.object())
     }
 
     fn found_file(
