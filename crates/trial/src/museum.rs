@@ -236,6 +236,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ),
     ("commit-without-epoch", "whoever lost a bundle may still commit it", Test("cluster", "no_schedule")),
     ("steal-keeps-epoch", "a bundle that is taken away stays its owner's too", Test("cluster", "no_schedule")),
+    (
+        "name-what-is-written-to",
+        "a file of several hosts gets its name while one of them may still write to it",
+        Test("thalweg", "one_file_is_sent_by_all_hosts"),
+    ),
     ("sweep-other-hosts", "staging of another host is swept by its locks", Test("store", "another_host")),
     ("any-reader", "a set is opened to whoever is not among its readers", Test("store", "opens_to_its_readers_alone")),
     (
