@@ -1,7 +1,10 @@
 //! Every published figure and table, and whether it can be made here.
 
 use super::context::Context;
-use super::{clients, cloud, facility, holders, latency, laws, loss, over_time, paths, planned, processors, staging};
+use super::{
+    cards, clients, cloud, facility, holders, hosts, latency, laws, loss, over_time, paths, planned, processors,
+    staging,
+};
 use crate::error::{Error, Kind, Result};
 
 /// What keeps an item from running.
@@ -201,12 +204,13 @@ pub const ITEMS: &[Item] = &[
         "1 TiB between hosts and clouds, near and far: far / near 0.57 by its own program, 0.32 by aws-cli",
         "one object to versitygw and back at 1, 50 and 150 ms and 500 Mbit/s, beside the clients of S3 that are installed",
     ),
-    other(
+    runs(
         "s0-f12",
         "cluster",
-        Needs::Item(
-            "one transfer over several hosts of a site is not measured; `thalweg plan` computes cluster-2x3.json",
-        ),
+        hosts::scaling,
+        3.0,
+        "several nodes of a site work on one transfer",
+        "1 to 16 hosts behind 50 Mbit/s each, one file and many; one of four killed",
     ),
     other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
     other(
@@ -332,10 +336,13 @@ pub const ITEMS: &[Item] = &[
         "nothing: what a facility asks of the chain, a makespan of at most 1.15 of its slowest leg among it",
         "a store that stalls behind 74 ms, one volume undisturbed, and once with each process killed and the path cut",
     ),
-    other(
+    runs(
         "s3-f3",
         "per-host rates of 20 nodes",
-        Needs::Item("several holders send at once (s3-holders); twenty hosts are not laid out on one machine"),
+        hosts::challenge,
+        1.0,
+        "SC09: 20, 3 and 2 hosts at three sites into four behind 20 Gbit/s: about 15 Gbit/s for an hour",
+        "the same hosts and relations at 1/40 of the rates, one set of 4 GB",
     ),
     other(
         "s3-f4",
@@ -352,22 +359,25 @@ pub const ITEMS: &[Item] = &[
     other(
         "s3-bwc",
         "the bandwidth challenge",
-        Needs::Item("it takes the links of a conference; s3-holders has the same shape on three links"),
+        Needs::Item("it takes the links of a conference; s3-f3 has its hosts and relations at 1/40 of the rates"),
     ),
     other(
         "s3-hang",
         "freeze and recovery",
-        Needs::Item("s3-holders kills a holder and goes on; none is frozen and thawed"),
+        Needs::Item("s3-holders and s0-f12 kill a host and go on; the tests freeze one and thaw it, no figure does"),
     ),
     other(
         "s4-f3",
         "LIMAN histogram",
         Needs::Item("endpoints copy to one another (docs/orders.md); a histogram of many such transfers is not drawn"),
     ),
-    other(
+    runs(
         "s4-t6",
         "extrapolation over four links",
-        Needs::Item("one transfer uses several interfaces (docs/paths.md); the sum of four links is not measured"),
+        cards::run,
+        2.0,
+        "four links of 100 Gbit/s, computed from runs over one",
+        "four links of 200 Mbit/s and 74 ms, and unequal ones, measured: one file and files of 1 MiB",
     ),
     other("dmc", "data mover challenge", Needs::Item("one source to several sites takes a transfer for each of them")),
 ];

@@ -4,20 +4,15 @@
 //! Every copy is compared with the set before its time counts. Raw: `holders.jsonl`, one line a run with the program's last event.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
-
-use lab::Lab;
-use lab::scenario::Scenario;
+use std::process::Command;
+use std::time::Duration;
 
 use super::context::Context;
+use super::endpoints::Endpoints;
 use super::judge::{Check, median};
 use crate::error::{Error, Kind, Result};
-use crate::process::{Ready, Server};
-use crate::workspace::{Pauses, Workspace};
 
 const HOLDERS: [&str; 3] = ["one", "two", "three"];
 /// The share of a run's time after which a holder is killed.
@@ -47,11 +42,7 @@ impl Case {
 }
 
 struct Stand<'a> {
-    lab: Lab,
-    workspace: Workspace,
-    program: PathBuf,
-    cancel: &'a AtomicBool,
-    servers: Vec<Option<Server>>,
+    endpoints: Endpoints<'a>,
     bytes: u64,
 }
 
@@ -59,8 +50,7 @@ pub fn run(context: &mut Context) -> Result<()> {
     let rate = context.options.bits_per_second.unwrap_or(250 * MBIT);
     // Unequal, as holders are.
     let rates = [rate, rate, rate / 2];
-    let cancel = context.cancel();
-    let mut stand = Stand::build(context, rates, cancel)?;
+    let mut stand = Stand::build(context, rates)?;
     let out = context.dir.clone();
     fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
     let path = out.join("holders.jsonl");
@@ -103,26 +93,14 @@ pub fn run(context: &mut Context) -> Result<()> {
 }
 
 impl<'a> Stand<'a> {
-    fn build(context: &Context, rates: [u64; 3], cancel: &'a AtomicBool) -> Result<Stand<'a>> {
+    fn build(context: &Context<'a>, rates: [u64; 3]) -> Result<Stand<'a>> {
         let mut text = "[site.reader]\n[link.reader]\nbetween = [\"reader\", \"core\"]\nrtt = \"200us\"\nrate = \"10Gbit\"\nqueue = \"1bdp\"\n".to_owned();
         for (holder, rate) in HOLDERS.iter().zip(rates) {
             text.push_str(&format!("[site.{holder}]\n[link.to-{holder}]\nbetween = [\"{holder}\", \"core\"]\n"));
             text.push_str(&format!("rtt = \"20ms\"\nrate = \"{}kbit\"\nqueue = \"1bdp\"\n", rate / 1000));
         }
-        let scenario = Scenario::from_toml(&text).map_err(|e| Error::usage("the laboratory", e.to_string()))?;
-        let scenario = Scenario { name: "holders".into(), ..scenario };
-        let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
-        let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses)?;
         let bytes = rates.iter().sum::<u64>() / 8 * RUN_SECONDS;
-        workspace.check_space(3 * bytes + (64 << 20))?;
-        let stand = Stand {
-            lab: Lab::up(scenario)?,
-            workspace,
-            program: context.options.program.clone(),
-            cancel,
-            servers: HOLDERS.iter().map(|_| None).collect(),
-            bytes,
-        };
+        let stand = Stand { endpoints: Endpoints::new(context, "holders", &text, "reader", 3 * bytes)?, bytes };
         for holder in HOLDERS.iter().chain(&["two-poisoned"]) {
             let root = stand.path(holder);
             fs::create_dir(&root).map_err(Error::io("create", &root))?;
@@ -138,82 +116,33 @@ impl<'a> Stand<'a> {
     }
 
     fn path(&self, below: &str) -> PathBuf {
-        self.workspace.path().join(below)
-    }
-
-    fn command(&self, host: &str, home: &str, args: &[&str]) -> Result<Command> {
-        let mut command = self.lab.command(host, &self.program)?;
-        let home = self.path(home);
-        command.args(args).current_dir(self.workspace.path()).env("HOME", &home).env("THALWEG_CONFIG", "/dev/null");
-        for name in ["CONFIG_HOME", "STATE_HOME", "CACHE_HOME", "DATA_HOME", "RUNTIME_DIR"] {
-            command.env(format!("XDG_{name}"), home.join(name.to_ascii_lowercase()));
-        }
-        Ok(command)
-    }
-
-    /// (Re)starts a holder with the set of `root`, and has the reader know it.
-    fn serve(&mut self, holder: usize, root: &str) -> Result<()> {
-        self.servers[holder] = None;
-        let host = HOLDERS[holder];
-        let (ticket, log) = (self.path(&format!("ticket-{host}")), self.path(&format!("log-{host}")));
-        let _ = fs::remove_file(&ticket);
-        let address = self.lab.address_v4(host)?.to_string();
-        let ticket_name = ticket.display().to_string();
-        let args = [
-            "serve",
-            "--listen",
-            "0.0.0.0:7740",
-            "--advertise",
-            &address,
-            "--root",
-            root,
-            "--ticket-file",
-            &ticket_name,
-        ];
-        let mut command = self.command(host, &format!("home-{root}"), &args)?;
-        self.servers[holder] = Some(Server::start(&mut command, &Ready::Exists(ticket.clone()), &log, self.cancel)?);
-        let args = ["endpoint", "add", host, "--ticket-file", &ticket_name, "--replace"];
-        let added = self.command("reader", "home-reader", &args)?.output().map_err(Error::io("run", &self.program))?;
-        if !added.status.success() {
-            let said = String::from_utf8_lossy(&added.stderr).into_owned();
-            return Err(Error::new(Kind::Failed, "add endpoint", host, said));
-        }
-        Ok(())
+        self.endpoints.path(below)
     }
 
     /// Seconds, and the last event.
     fn run(&mut self, case: Case, killed_after: f64) -> Result<(f64, String)> {
         for (holder, name) in HOLDERS.into_iter().enumerate() {
             let root = if case == Case::Poisoned && holder == 1 { "two-poisoned" } else { name };
-            self.serve(holder, root)?;
+            self.endpoints.serve(HOLDERS[holder], &format!("home-{root}"), root, &[])?;
         }
         let delivered = self.path("delivered");
         let _ = fs::remove_dir_all(&delivered);
-        let mut args = vec!["cp", "--json", "--fsync", "never", "--digest", "blake3"];
+        let mut args = vec!["--fsync", "never", "--digest", "blake3"];
         let sources = HOLDERS.map(|holder| format!("{holder}:set"));
         match case {
             Case::Alone(holder) => args.push(&sources[holder]),
             _ => sources.iter().for_each(|source| args.extend(["--replica", source])),
         }
         args.push("delivered/");
-        let mut command = self.command("reader", "home-reader", &args)?;
-        let started = Instant::now();
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut child = child.map_err(Error::io("run", &self.program))?;
-        let output = child.stdout.take().expect("it is piped");
-        let reader =
-            std::thread::spawn(move || BufReader::new(output).lines().map_while(std::result::Result::ok).last());
+        let running = self.endpoints.start(&args)?;
         if case == Case::Killed {
             std::thread::sleep(Duration::from_secs_f64(killed_after));
-            self.servers[1] = None;
+            self.endpoints.kill(HOLDERS[1]);
         }
-        let status = child.wait().map_err(Error::io("wait for", &self.program))?;
-        let seconds = started.elapsed().as_secs_f64();
-        let event = reader.join().ok().flatten().unwrap_or_default();
+        let (seconds, event) = self.endpoints.end(running, &case.name())?;
         let is_same = same(&self.path("one/set"), &delivered.join("set")).unwrap_or(false);
-        if !status.success() || !is_same {
-            let cause = if is_same { event } else { "what was delivered is not the set".to_owned() };
-            return Err(Error::new(Kind::Failed, "copy", case.name(), cause));
+        if !is_same {
+            return Err(Error::new(Kind::Failed, "copy", case.name(), "what was delivered is not the set"));
         }
         Ok((seconds, event))
     }

@@ -1,0 +1,139 @@
+//! Endpoints of a laboratory and a client that knows them: each in a home of its own, all in one directory.
+//!
+//! Not here: what they copy, and what is claimed of it (the items).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use lab::Lab;
+use lab::scenario::Scenario;
+
+use super::context::Context;
+use crate::error::{Error, Kind, Result};
+use crate::process::{Ready, Server};
+use crate::workspace::{Pauses, Workspace};
+
+/// Where every endpoint listens.
+const PORT: u16 = 7740;
+const HOMES: [&str; 5] = ["CONFIG_HOME", "STATE_HOME", "CACHE_HOME", "DATA_HOME", "RUNTIME_DIR"];
+
+pub struct Endpoints<'a> {
+    pub lab: Lab,
+    workspace: Workspace,
+    program: PathBuf,
+    cancel: &'a AtomicBool,
+    servers: BTreeMap<String, Server>,
+    /// The host on which commands are given.
+    client: &'static str,
+}
+
+/// A command of the client that runs.
+pub struct Running {
+    child: std::process::Child,
+    started: Instant,
+    last: std::thread::JoinHandle<Option<String>>,
+}
+
+impl<'a> Endpoints<'a> {
+    /// A laboratory by its description, and room for so many bytes.
+    pub fn new(
+        context: &Context<'a>,
+        name: &str,
+        scenario: &str,
+        client: &'static str,
+        bytes: u64,
+    ) -> Result<Endpoints<'a>> {
+        let scenario = Scenario::from_toml(scenario).map_err(|e| Error::usage("the laboratory", e.to_string()))?;
+        let scenario = Scenario { name: name.into(), ..scenario };
+        let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
+        let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses)?;
+        workspace.check_space(bytes + (64 << 20))?;
+        let (program, cancel) = (context.options.program.clone(), context.cancel());
+        Ok(Endpoints { lab: Lab::up(scenario)?, workspace, program, cancel, servers: BTreeMap::new(), client })
+    }
+
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.workspace.path().join(below)
+    }
+
+    pub fn command(&self, host: &str, home: &str, args: &[&str]) -> Result<Command> {
+        let mut command = self.lab.command(host, &self.program)?;
+        let home = self.path(home);
+        command.args(args).current_dir(self.workspace.path()).env("HOME", &home).env("THALWEG_CONFIG", "/dev/null");
+        for name in HOMES {
+            command.env(format!("XDG_{name}"), home.join(name.to_ascii_lowercase()));
+        }
+        Ok(command)
+    }
+
+    /// Runs a command on a host to its end.
+    pub fn done(&self, host: &str, home: &str, args: &[&str]) -> Result<()> {
+        let ran = self.command(host, home, args)?.output().map_err(Error::io("run", &self.program))?;
+        match ran.status.success() {
+            true => Ok(()),
+            false => {
+                let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+                Err(Error::new(Kind::Failed, "run", args.join(" "), said))
+            }
+        }
+    }
+
+    /// (Re)starts the endpoint of a host with that root, which keeps its identity for as long as the home is the same, and has the
+    /// client know it by the host's name.
+    pub fn serve(&mut self, host: &str, home: &str, root: &str, more: &[&str]) -> Result<()> {
+        self.servers.remove(host);
+        let (ticket, log) = (self.path(&format!("ticket-{host}")), self.path(&format!("log-{host}")));
+        let _ = fs::remove_file(&ticket);
+        let (listen, ticket_name) = (format!("0.0.0.0:{PORT}"), ticket.display().to_string());
+        let mut args =
+            vec!["serve", "--listen", &listen, "--root", root, "--ticket-file", &ticket_name, "--name", host];
+        args.extend(more);
+        let mut command = self.command(host, home, &args)?;
+        let server = Server::start(&mut command, &Ready::Exists(ticket.clone()), &log, self.cancel)?;
+        self.servers.insert(host.to_owned(), server);
+        self.done(self.client, "home-client", &["endpoint", "add", host, "--ticket-file", &ticket_name, "--replace"])
+    }
+
+    pub fn kill(&mut self, host: &str) {
+        self.servers.remove(host);
+    }
+
+    /// Starts a copy by the client.
+    pub fn start(&self, args: &[&str]) -> Result<Running> {
+        let mut command = self.command(self.client, "home-client", &[&["cp", "--json"], args].concat())?;
+        let started = Instant::now();
+        let log = fs::File::create(self.path("log-client")).map_err(Error::io("create", self.path("log-client")))?;
+        let child = command.stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = child.map_err(Error::io("run", &self.program))?;
+        let output = child.stdout.take().expect("it is piped");
+        let last = std::thread::spawn(move || BufReader::new(output).lines().map_while(std::result::Result::ok).last());
+        Ok(Running { child, started, last })
+    }
+
+    /// Seconds, and the last event; an error if the copy failed.
+    pub fn end(&self, running: Running, what: &str) -> Result<(f64, String)> {
+        let Running { mut child, started, last } = running;
+        let status = child.wait().map_err(Error::io("wait for", &self.program))?;
+        let seconds = started.elapsed().as_secs_f64();
+        let event = last.join().ok().flatten().unwrap_or_default();
+        match status.success() {
+            true => Ok((seconds, event.trim().to_owned())),
+            false => {
+                let said = fs::read_to_string(self.path("log-client")).unwrap_or_default();
+                Err(Error::new(Kind::Failed, "copy", what, format!("{} {}", said.trim(), event.trim())))
+            }
+        }
+    }
+
+    /// Whether a program that is not ours finds the same names and bytes in both.
+    pub fn are_same(&self, one: &str, other: &str) -> Result<bool> {
+        let mut command = Command::new("diff");
+        command.args(["-rq", "--no-dereference"]).args([self.path(one), self.path(other)]).stdout(Stdio::null());
+        command.status().map(|status| status.success()).map_err(Error::io("run", "diff"))
+    }
+}

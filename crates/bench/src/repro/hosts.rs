@@ -1,0 +1,247 @@
+//! One transfer by several hosts that share storage: how the rate follows their number and what a killed one costs (S0 figure 12), and
+//! hosts of three sites into four (S3 figure 3).
+//!
+//! Every copy is compared by a program that is not ours before its time counts. Raw: `hosts.jsonl`, one line a run with the program's
+//! last event.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::context::Context;
+use super::endpoints::Endpoints;
+use super::judge::{Check, median, shown};
+use crate::error::{Error, Result};
+
+const MBIT: u64 = 1_000_000;
+const NUMBERS: [usize; 5] = [1, 2, 4, 8, 16];
+/// What each host brings at its rate, in seconds.
+const SCALING_SECONDS: u64 = 24;
+const SCALING_RECEIVERS: usize = 2;
+const FILE_BYTES: u64 = 2 << 20;
+/// Of a run's time, when one of four hosts is killed, and how long such a one counts as there.
+const KILLED_AFTER: f64 = 0.4;
+const LEASE_SECONDS: f64 = 15.0;
+/// Site, hosts, units of rate of each host and of the site's circuit, round trip in milliseconds: the challenge's own relations.
+const SITES: [(&str, usize, u64, u64, u64); 3] =
+    [("alcf", 20, 20, 200, 55), ("llnl", 3, 34, 100, 19), ("nersc", 2, 100, 200, 19)];
+const FLOOR: (&str, usize, u64) = ("floor", 4, 400);
+const CHALLENGE_SECONDS: u64 = 64;
+const CHALLENGE_FILE_BYTES: u64 = 16 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Case {
+    hosts: usize,
+    is_one_file: bool,
+    is_killed: bool,
+}
+
+impl Case {
+    fn name(self) -> String {
+        let what = if self.is_one_file { "one file" } else { "many files" };
+        let killed = if self.is_killed { ", one killed" } else { "" };
+        let hosts = if self.hosts == 1 { "host" } else { "hosts" };
+        format!("{} {hosts}, {what}{killed}", self.hosts)
+    }
+}
+
+fn link(site: &str, bits_per_second: u64, rtt_ms: u64) -> String {
+    let kbit = bits_per_second / 1000;
+    let rate = format!("rate = \"{kbit}kbit\"\nqueue = \"1bdp\"\n");
+    format!("[link.{site}]\nbetween = [\"{site}\", \"core\"]\nrtt = \"{rtt_ms}ms\"\n{rate}")
+}
+
+fn names(site: &str, hosts: usize) -> Vec<String> {
+    match hosts {
+        1 => vec![site.to_owned()],
+        _ => (1..=hosts).map(|number| format!("{site}{number}")).collect(),
+    }
+}
+
+struct Raw(File);
+
+impl Raw {
+    fn new(context: &Context) -> Result<Raw> {
+        fs::create_dir_all(&context.dir).map_err(Error::io("create", &context.dir))?;
+        let path = context.dir.join("hosts.jsonl");
+        Ok(Raw(File::create(&path).map_err(Error::io("create", &path))?))
+    }
+
+    fn add(&mut self, case: &str, round: u32, seconds: f64, bytes: u64, event: &str) -> Result<()> {
+        let head = format!(r#"{{"case":"{case}","round":{round},"seconds":{seconds:.3},"set_bytes":{bytes}"#);
+        writeln!(self.0, r#"{head},"done":{event}}}"#).map_err(Error::io("write", "hosts.jsonl"))
+    }
+}
+
+/// S0 figure 12.
+pub fn scaling(context: &mut Context) -> Result<()> {
+    let rate = context.options.bits_per_second.unwrap_or(50 * MBIT);
+    let most = *NUMBERS.last().expect("there are some");
+    let senders = (1..=most).map(|number| format!("h{number}")).collect::<Vec<_>>();
+    let mut text = format!("[site.sink]\nhosts = {SCALING_RECEIVERS}\n[site.desk]\n");
+    text.push_str(&(link("sink", 10_000 * MBIT, 1) + &link("desk", 1000 * MBIT, 1)));
+    senders.iter().for_each(|name| text.push_str(&format!("[site.{name}]\n{}", link(name, rate, 10))));
+    let of_host = rate / 8 * SCALING_SECONDS;
+    let mut stand = Endpoints::new(context, "hosts", &text, "desk", 2 * most as u64 * of_host)?;
+    let receivers = names("sink", SCALING_RECEIVERS);
+    serve_all(&mut stand, &senders, "from", None)?;
+    serve_all(&mut stand, &receivers, "to", None)?;
+    let mut raw = Raw::new(context)?;
+    let mut cases: Vec<Case> = [false, true]
+        .into_iter()
+        .flat_map(|is_one_file| NUMBERS.map(|hosts| Case { hosts, is_one_file, is_killed: false }))
+        .collect();
+    cases.push(Case { hosts: 4, is_one_file: false, is_killed: true });
+    let mut seconds: Vec<(Case, f64)> = Vec::new();
+    for round in 1..=context.options.rounds.unwrap_or(3) {
+        for case in &cases {
+            let bytes = of_host * case.hosts as u64;
+            let (files, of_file) = if case.is_one_file { (1, bytes) } else { (bytes / FILE_BYTES, FILE_BYTES) };
+            stand.done("desk", "home-client", &["gen", &format!("{files}x{of_file}"), "from/set"])?;
+            let undisturbed = seconds.iter().rev().find(|(of, _)| !of.is_killed && of.hosts == 4 && !of.is_one_file);
+            let kill = case.is_killed.then(|| ("h3", undisturbed.map_or(0.0, |(_, took)| took * KILLED_AFTER)));
+            let (took, event) = copy(&mut stand, &senders[..case.hosts], &receivers, kill, &case.name())?;
+            raw.add(&case.name(), round, took, files * of_file, &event)?;
+            seconds.push((*case, took));
+            if case.is_killed {
+                serve_all(&mut stand, &["h3".to_owned()], "from", None)?;
+            }
+            (context.progress())(&format!("{}: {took:.1} s", case.name()));
+        }
+    }
+    let of = |case: Case| median(seconds.iter().filter(|(of, _)| *of == case).map(|(_, took)| *took));
+    for is_one_file in [false, true] {
+        let alone = of(Case { hosts: 1, is_one_file, is_killed: false });
+        for hosts in NUMBERS.into_iter().skip(1) {
+            let case = Case { hosts, is_one_file, is_killed: false };
+            // Each has as much to bring as the one that is alone.
+            let share = alone.zip(of(case)).map(|(alone, took)| alone / took);
+            context.check(Check::at_least(format!("{}: rate / the number of hosts", case.name()), 0.95, share));
+        }
+    }
+    let four = Case { hosts: 4, is_one_file: false, is_killed: false };
+    let over = of(four).zip(of(Case { is_killed: true, ..four })).map(|(calm, took)| (took - LEASE_SECONDS) / calm);
+    context.check(Check::at_most("one of four killed at 0.4: (time - 15 s of lease) / time of four", 1.2, over));
+    context
+        .note(format!("each host behind a link of {} Mbit/s and 10 ms of its own; all share one machine", rate / MBIT));
+    Ok(())
+}
+
+/// S3 figure 3, and the challenge as a whole.
+pub fn challenge(context: &mut Context) -> Result<()> {
+    let unit = context.options.bits_per_second.unwrap_or(500 * MBIT) / FLOOR.2;
+    let mut text = format!("[site.{}]\nhosts = {}\n[site.desk]\n{}", FLOOR.0, FLOOR.1, link("desk", 1000 * MBIT, 1));
+    text.push_str(&link(FLOOR.0, FLOOR.2 * unit, 1));
+    for (site, hosts, _, circuit, rtt_ms) in SITES {
+        text.push_str(&format!("[site.{site}]\nhosts = {hosts}\n{}", link(site, circuit * unit, rtt_ms)));
+    }
+    let files = FLOOR.2 * unit / 8 * CHALLENGE_SECONDS / CHALLENGE_FILE_BYTES;
+    let bytes = files * CHALLENGE_FILE_BYTES;
+    let mut stand = Endpoints::new(context, "sc09", &text, "desk", 2 * bytes)?;
+    let mut senders = Vec::new();
+    for (site, hosts, of_host, _, _) in SITES {
+        let own = names(site, hosts);
+        serve_all(&mut stand, &own, "from", Some(of_host * unit))?;
+        senders.extend(own);
+    }
+    let receivers = names(FLOOR.0, FLOOR.1);
+    serve_all(&mut stand, &receivers, "to", None)?;
+    stand.done("desk", "home-client", &["gen", &format!("{files}x{CHALLENGE_FILE_BYTES}"), "from/set"])?;
+    let mut raw = Raw::new(context)?;
+    let (mut shares, mut spreads) = (Vec::new(), SITES.map(|_| Vec::new()));
+    for round in 1..=context.options.rounds.unwrap_or(1) {
+        let (took, event) = copy_again(&mut stand, &senders, &receivers, "the challenge")?;
+        raw.add("the challenge", round, took, bytes, &event)?;
+        shares.push(bytes as f64 * 8.0 / took / (FLOOR.2 * unit) as f64);
+        let done: Value = serde_json::from_str(&event).unwrap_or_default();
+        for ((site, ..), spread) in SITES.iter().zip(&mut spreads) {
+            spread.extend(spread_of(&done, site));
+        }
+    }
+    context.check(Check::at_least("rate / the circuit to the floor", 0.95, median(shares)));
+    for ((site, hosts, ..), spread) in SITES.iter().zip(spreads) {
+        let claim = format!("bytes of the {hosts} hosts at {site}, most / least");
+        context.check(Check::at_most(claim, 1.2, median(spread)));
+    }
+    let rates = SITES.map(|(site, hosts, of_host, circuit, _)| {
+        format!("{site}: {hosts} x {} behind {}", of_host * unit / MBIT, circuit * unit / MBIT)
+    });
+    context.note(format!("Mbit/s: {}, into {} hosts behind {}", rates.join("; "), FLOOR.1, FLOOR.2 * unit / MBIT));
+    context.note(format!("the publication's hour had {} of its circuit on average", shown(0.75)));
+    Ok(())
+}
+
+/// Endpoints with one directory in common, each limited to a rate if there is one.
+fn serve_all(stand: &mut Endpoints, hosts: &[String], root: &str, rate: Option<u64>) -> Result<()> {
+    let path = stand.path(root);
+    fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+    for host in hosts {
+        let home = format!("home-{host}");
+        if let Some(rate) = rate {
+            let rate = format!("{}kbit", rate / 1000);
+            stand.done(host, &home, &["contract", "add", "card", "--direction", "out", "--rate", &rate])?;
+        }
+        stand.serve(host, &home, root, &[])?;
+    }
+    Ok(())
+}
+
+/// Copies the set once, and removes it at both ends.
+fn copy(
+    stand: &mut Endpoints,
+    senders: &[String],
+    receivers: &[String],
+    kill: Option<(&str, f64)>,
+    what: &str,
+) -> Result<(f64, String)> {
+    let done = one(stand, senders, receivers, kill, what);
+    for path in ["from/set", "to/set"] {
+        let _ = fs::remove_dir_all(stand.path(path));
+    }
+    done
+}
+
+/// Copies the set once, and leaves it where it was.
+fn copy_again(stand: &mut Endpoints, senders: &[String], receivers: &[String], what: &str) -> Result<(f64, String)> {
+    let done = one(stand, senders, receivers, None, what);
+    let _ = fs::remove_dir_all(stand.path("to/set"));
+    done
+}
+
+fn one(
+    stand: &mut Endpoints,
+    senders: &[String],
+    receivers: &[String],
+    kill: Option<(&str, f64)>,
+    what: &str,
+) -> Result<(f64, String)> {
+    let (others, to_others) = (senders[1..].join(","), receivers[1..].join(","));
+    let ends = [format!("{}:set/", senders[0]), format!("{}:set/", receivers[0])];
+    let mut args = vec!["--fsync", "never"];
+    if !others.is_empty() {
+        args.extend(["--hosts", &others, "--to-hosts", &to_others]);
+    }
+    args.extend(ends.iter().map(String::as_str));
+    let running = stand.start(&args)?;
+    if let Some((host, after)) = kill {
+        thread::sleep(Duration::from_secs_f64(after));
+        stand.kill(host);
+    }
+    let done = stand.end(running, what)?;
+    match stand.are_same("from/set", "to/set")? {
+        true => Ok(done),
+        false => Err(Error::new(crate::error::Kind::Failed, "copy", what, "what was delivered is not the set")),
+    }
+}
+
+/// The most bytes of a host of a site by the least; nothing where hosts are missing.
+fn spread_of(done: &Value, site: &str) -> Option<f64> {
+    let of_site = |host: &&Value| host["name"].as_str().is_some_and(|name| name.starts_with(site));
+    let bytes: Vec<f64> =
+        done["hosts"].as_array()?.iter().filter(of_site).map(|host| host["bytes"].as_f64().unwrap_or(0.0)).collect();
+    let (least, most) = (bytes.iter().copied().fold(f64::MAX, f64::min), bytes.iter().copied().fold(0.0, f64::max));
+    (most > 0.0).then(|| most / least)
+}
