@@ -112,6 +112,8 @@ pub struct ServeOptions {
     pub takes_orders: bool,
     /// Where Prometheus may ask.
     pub metrics: Option<metrics::Place>,
+    /// It serves whoever started it, for as long as one command runs: what an endpoint's owner should mend is not told.
+    pub is_for_one_command: bool,
 }
 
 impl ServeOptions {
@@ -137,6 +139,7 @@ impl ServeOptions {
             coordinator: None,
             takes_orders: true,
             metrics: None,
+            is_for_one_command: false,
         }
     }
 }
@@ -505,7 +508,9 @@ fn check_apart(options: &ServeOptions, log: &Path) -> Result<()> {
         let message = format!("the root {} and the state directory {} overlap", shown(&root), shown(&state));
         return Err(Error::new(Exit::Refused, message).hint("name another directory with --root or --state-dir"));
     }
-    warn_of_others(&root);
+    if !options.is_for_one_command {
+        warn_of_others(&root);
+    }
     let mut files = vec![("the transfer log", real_path(log)?)];
     if let Some(ticket) = &options.ticket_file {
         files.push(("the ticket", real_path(ticket)?));

@@ -1,11 +1,12 @@
-//! A copy that several hosts work on: which endpoints they are, and how it stands while they do.
+//! A copy that several hosts work on: which endpoints they are, and how it stands while they do. One end may be this host.
 //!
 //! Not here: who does what (`daemon::crew`).
 
+use super::here::{self, Here};
 use super::orders::{LINE_EVERY, amounts, finished, sample_of, summary};
 use super::remote::Reachable;
 use super::request::{Finished, HostNames, Request, stopped};
-use crate::exit::{Result, error, usage};
+use crate::exit::{Result, error, of_written, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::{Events, Start};
 use crate::output::progress::Mode;
@@ -18,16 +19,20 @@ use daemon::{Endpoint, EndpointBook, Paths};
 use model::quantity::ByteCount;
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const EVENT_EVERY: Duration = Duration::from_secs(1);
 
-/// The hosts of one end.
+/// The hosts of one end; none yet where that is this host.
+#[derive(Default)]
 struct Side {
     hosts: Vec<Endpoint>,
     /// The endpoint that tells them, unless they were named.
     told_by: Option<Endpoint>,
+    is_here: bool,
 }
 
 /// The hosts of a request.
@@ -56,25 +61,38 @@ impl Hosts {
         };
         if !is_asked {
             let Ok(book) = reachable.book() else { return Ok(None) };
-            let ends = [source, destination].map(|end| endpoint(&book, end));
-            let several = |end: &Result<Endpoint>| end.as_ref().is_ok_and(|end| known::has_several(&book, &end.name));
-            if ends.iter().any(Result::is_err) || !ends.iter().any(several) {
+            let ends = [source, destination].map(|end| (is_here(end), endpoint(&book, end)));
+            let several = |(_, end): &(bool, Result<Endpoint>)| {
+                end.as_ref().is_ok_and(|end| known::has_several(&book, &end.name))
+            };
+            let is_known = ends.iter().all(|(is_here, end)| *is_here || end.is_ok());
+            let goes_elsewhere = request.buffer.is_some() || request.catalogue.is_some() || request.manifest.is_some();
+            if !is_known || goes_elsewhere || !ends.iter().any(several) || is_here(source) && !is_directory(source) {
                 return Ok(None);
             }
+        }
+        if is_here(source) && !is_directory(source) {
+            let hint = "several hosts copy one directory: omit --to-hosts";
+            return Err(usage(format!("{source} is no directory"), hint));
         }
         let book = reachable.book()?;
         let identity = reachable.identity()?;
         let (from, to) = (side(&book, source, from, &identity)?, side(&book, destination, to, &identity)?);
         // Who works on it is no part of what is asked for.
-        let job = job_id(identity.pin(), &[source.to_string()], destination.to_string(), choice, options);
+        let texts = [source, destination].map(text_of);
+        let job = job_id(identity.pin(), &texts[..1], texts[1].clone(), choice, options);
         let mut spec = request.spec.clone();
         settle_names(&mut spec);
         let hosts = Hosts { book, spec, asked: request.spec.clone(), from, to, identity, job };
         if is_asked {
             return Ok(Some(hosts));
         }
-        let are_several = hosts.from.hosts.len() + hosts.to.hosts.len() > 2;
-        let suits = are_several && hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits);
+        let are_several = hosts.from.hosts.len().max(hosts.to.hosts.len()) > 1;
+        let suits = are_several
+            && match hosts.from.is_here {
+                true => crew::check(&hosts.spec).is_ok(),
+                false => hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits),
+            };
         Ok(suits.then_some(hosts))
     }
 
@@ -93,6 +111,7 @@ impl Hosts {
             spec: &self.spec,
             senders: self.from.hosts.clone(),
             receivers: self.to.hosts.clone(),
+            do_fetch: self.to.is_here,
             look: &|| (told(&self.from), told(&self.to)),
             identity: self.identity.clone(),
             state: &paths.state,
@@ -111,13 +130,33 @@ impl Hosts {
         Some(Common { shared, job })
     }
 
+    /// Has this host take part, if it is one of the ends. It does while what is returned lives.
+    fn take_part(&mut self, request: &Request) -> Result<Option<Here>> {
+        let is_source = self.from.is_here;
+        let (side, end) = match is_source {
+            true => (&mut self.from, &mut self.spec.sources[0]),
+            false if self.to.is_here => (&mut self.to, &mut self.spec.destination),
+            false => return Ok(None),
+        };
+        if !is_source {
+            let path = std::path::Path::new(OsStr::from_bytes(end.path()));
+            std::fs::create_dir_all(path).map_err(|e| of_written("create directory", path, &e))?;
+        }
+        let here = Here::start(&here::directory(end.path())?, is_source, request, &self.identity)?;
+        *end = Location::Named { name: here::NAME.to_owned(), path: Vec::new() };
+        side.hosts.push(here.endpoint.clone());
+        Ok(Some(here))
+    }
+
     pub fn run(
-        &self,
+        mut self,
         request: &Request,
         started: Instant,
         interrupt: &Interrupt,
         events: Option<Arc<Events>>,
     ) -> Result<Finished> {
+        crew::check(&self.spec)?;
+        let here = self.take_part(request)?;
         self.begin(request, events.as_deref());
         let shown = Mutex::new((Instant::now(), Instant::now()));
         let show = |news: &OrderNews, counts: crew::Counts| {
@@ -140,7 +179,10 @@ impl Hosts {
         let paths = Paths::from_env()?;
         let ended = self.with(&paths, &|| interrupt.is_set(), &tell, &show, crew::run);
         match ended {
-            Ok(done) => Ok(summed_up(request, done, started)),
+            Ok(done) => {
+                here.filter(|_| self.to.is_here).into_iter().for_each(|here| here.forget(&done.voided));
+                Ok(summed_up(request, done, started))
+            }
             Err(_) if interrupt.is_set() => Err(stopped(interrupt)),
             Err(e) => Err(e),
         }
@@ -171,7 +213,7 @@ fn endpoint(book: &EndpointBook, location: &Location) -> Result<Endpoint> {
         Location::Named { name, .. } => Ok(book.get(name)?),
         Location::Address { address, .. } => Ok(book.find_by_address(address)?),
         _ => {
-            let hint = "several hosts copy between endpoints: NAME:PATH";
+            let hint = "several hosts copy between endpoints: NAME:PATH; one end may be a directory of this host";
             Err(usage(format!("{location} is at no endpoint"), hint))
         }
     }
@@ -180,6 +222,9 @@ fn endpoint(book: &EndpointBook, location: &Location) -> Result<Endpoint> {
 /// The endpoint of a location and those that are named beside it, each once; or its hosts, as it tells them: with `all` or a number,
 /// or without a word if it is known to have several.
 fn side(book: &EndpointBook, location: &Location, names: &[String], identity: &Identity) -> Result<Side> {
+    if is_here(location) && names.is_empty() {
+        return Ok(Side { is_here: true, ..Side::default() });
+    }
     let first = endpoint(book, location)?;
     let count = match names {
         [] if known::has_several(book, &first.name) => Some(usize::MAX),
@@ -195,7 +240,7 @@ fn side(book: &EndpointBook, location: &Location, names: &[String], identity: &I
             return Err(error(Exit::Temporary, format!("all hosts of {} are drained", first.name), hint));
         }
         let told_by = (count == usize::MAX).then_some(first);
-        return Ok(Side { hosts, told_by });
+        return Ok(Side { hosts, told_by, is_here: false });
     }
     let mut hosts = vec![first];
     for name in names {
@@ -204,23 +249,33 @@ fn side(book: &EndpointBook, location: &Location, names: &[String], identity: &I
             hosts.push(endpoint);
         }
     }
-    Ok(Side { hosts, told_by: None })
+    Ok(Side { hosts, ..Side::default() })
+}
+
+fn is_here(location: &Location) -> bool {
+    matches!(location, Location::Local(_))
+}
+
+/// A link counts as what it is, unless a slash stands behind it.
+fn is_directory(location: &Location) -> bool {
+    std::fs::symlink_metadata(OsStr::from_bytes(location.path())).is_ok_and(|found| found.is_dir())
+}
+
+/// What a location is called wherever the command is given.
+fn text_of(location: &Location) -> String {
+    let absolute = std::path::absolute(OsStr::from_bytes(location.path())).ok().filter(|_| is_here(location));
+    absolute.map_or_else(|| location.to_string(), |path| format!("{path:?}"))
 }
 
 /// A directory that is named without a slash goes below the destination under its own name, as in any copy.
 fn settle_names(spec: &mut TransferSpec) {
     let path = spec.sources[0].path().to_vec();
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    if !matches!(name, b"" | b"." | b"..")
-        && let Location::Named { path, .. } | Location::Address { path, .. } = &mut spec.destination
-    {
-        if !path.is_empty() && !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
+    match name {
+        b"" | b"." | b".." => spec.destination.name_contents(),
+        name => spec.destination.go_below(name),
     }
     spec.sources[0].name_contents();
-    spec.destination.name_contents();
 }
 
 /// What the last of the slices says, with what all of them have done.

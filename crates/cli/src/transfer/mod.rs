@@ -1,11 +1,12 @@
 //! Transfers as commands: what was asked for on the command line carried out by the crate `transfer`, shown and told.
 //!
-//! `request` is what was asked for, and what came of it; `remote` reaches the other side, `sftp` one that has no Thalweg, `third_party` has two remote hosts copy, `orders` two endpoints, `hosts` several hosts,
+//! `request` is what was asked for, and what came of it; `remote` reaches the other side, `sftp` one that has no Thalweg, `third_party` has two remote hosts copy, `orders` two endpoints, `hosts` several hosts, `here` makes this host one of them,
 //! `shown` shows a transfer while it runs, `presence` lets other processes see it.
 //! Not here: how a transfer is carried out.
 
 mod request;
 mod remote;
+mod here;
 mod hosts;
 pub mod third_party;
 pub mod orders;

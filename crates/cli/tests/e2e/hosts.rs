@@ -155,7 +155,7 @@ fn hosts_that_cannot_work_together_are_refused_with_the_reason() {
         (&["--hosts", "a2", "--bwlimit", "1M", "a1:x/", "b1:y/"], 2, "not for copies by several hosts"),
         (&["--hosts", "a2", "a1:x/d0/f0", "b1:y/"], 2, "is no directory"),
         (&["--hosts", "nobody", "a1:x/", "b1:y/"], 2, "nobody"),
-        (&["--hosts", "a2", "a1:x/", "y/"], 2, "--hosts is for copies between two endpoints"),
+        (&["--to-hosts", "b1", "a1:x/", "y/"], 2, "--to-hosts names hosts of the endpoint that is the destination"),
     ] {
         let ran = site.bed.run(&[&["cp"], words].concat());
         assert!(ran.stderr.contains(text), "{words:?}: {}", ran.stderr);
@@ -394,4 +394,69 @@ fn hosts_join_and_leave_a_copy_that_runs() {
     assert_eq!((&done["files"]["ok"], &done["files"]["failed"]), (&3000.into(), &0.into()), "{done}");
     assert!(host(&done, "a.a3")["slices"].as_u64() > Some(0), "{done}");
     assert_eq!(host(&done, "a.a2")["lost"], 0, "{done}");
+}
+
+/// What is left of endpoints that served this host's own directories.
+fn places_of_this_host(bed: &Bed) -> usize {
+    let mut found = 0;
+    let mut open = vec![bed.path("")];
+    while let Some(directory) = open.pop() {
+        for path in fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            found +=
+                usize::from(directory.file_name().is_some_and(|name| name == "here") && path.join("state").exists());
+            if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_directory_of_this_host_goes_to_several_hosts_and_comes_back_from_them() {
+    let houses = Houses::new();
+    for at in 0..1200usize {
+        houses.bed.write(&format!("x/d{}/f{at}", at % 7), &noise(100 + at, at as u64));
+    }
+    houses.bed.write("x/large", &noise((192 << 20) + 1, 1));
+    let orders = |home: &str| {
+        fs::read_to_string(houses.bed.path(home).join("state_home/thalweg/transfers.jsonl")).unwrap_or_default()
+    };
+    let done = houses.bed.run(&["cp", "--json", "x/", "b:y/"]).succeeded().done();
+    assert_eq!(contents(&houses.bed.path("x")), contents(&houses.bed.path("to/y")));
+    assert_eq!((names(&done), &done["files"]["ok"]), (vec!["this-host".into()], &1201.into()), "{done}");
+    for home in ["b", "b2"] {
+        assert!(orders(home).lines().count() > 1, "{home} took no part: {done}");
+    }
+    // Under its own name, to a directory that is not there yet.
+    let done = houses.bed.run(&["cp", "--json", "b:y", "back/again"]).succeeded().done();
+    assert_eq!(contents(&houses.bed.path("x")), contents(&houses.bed.path("back/again/y")));
+    assert_eq!(names(&done), ["b", "b.b2"]);
+    assert!(names(&done).iter().all(|name| host(&done, name)["bytes"].as_u64() > Some(0)), "{done}");
+    assert_eq!(places_of_this_host(&houses.bed), 0);
+    // What several hosts do not do, one does.
+    for words in [&["cp", "--json", "x/d0/f0", "b:f0"][..], &["cp", "--json", "-H", "x/", "b:h/"]] {
+        assert_eq!(names(&houses.bed.run(words).succeeded().done()), [""; 0], "{words:?}");
+    }
+    let ran = houses.bed.run(&["cp", "--to-hosts", "all", "x/d0/f0", "b:f1"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.error().contains("x/d0/f0 is no directory"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_killed_copy_between_this_host_and_several_goes_on_with_the_same_command() {
+    let houses = Houses::of_rate(Some("200Mbit"));
+    houses.bed.write("from/x/large", &noise((192 << 20) + 1, 1));
+    let words = ["cp", "--json", "a:x/", "back/"];
+    let mut child = houses.bed.start(&words);
+    until("something to be brought", || {
+        staged(&houses.bed.path("back")).iter().map(|(_, bytes)| bytes).sum::<u64>() > 0
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(places_of_this_host(&houses.bed), 1);
+    houses.bed.run(&words).succeeded();
+    assert_eq!(contents(&houses.bed.path("from/x")), contents(&houses.bed.path("back")));
+    until("nothing else to be left", || staged(&houses.bed.path("back")).is_empty());
 }

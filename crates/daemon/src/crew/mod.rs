@@ -40,7 +40,7 @@ use transfer::HostShare;
 use wire::limits::ORDER_TRANSFER_BYTES_MAX;
 pub use work::{Common, Work};
 
-/// Slices that a host has at once: while one begins or ends, the other moves data.
+/// Slices that a host has at once, at either end: while one begins or ends, the other moves data.
 const LANES: usize = 2;
 /// Work for so long is handed out at once, by the rate of the host's last slice.
 const PAGE_MS: u64 = 15_000;
@@ -57,6 +57,8 @@ pub struct Done {
     /// Of the last slice, which went over everything.
     pub last: Told,
     pub counts: Counts,
+    /// Slices that were taken over.
+    pub voided: Vec<JobId>,
 }
 
 pub struct Crew<'a> {
@@ -83,7 +85,7 @@ pub fn run(work: &Work<'_>) -> Result<Done> {
         list_bytes_max,
         started: Instant::now(),
         changed: Condvar::new(),
-        state: Mutex::new(State::new(journal, senders, receivers)),
+        state: Mutex::new(State::new(journal, senders, receivers, work.do_fetch)),
     };
     crew.run()
 }
@@ -95,7 +97,7 @@ pub fn suits(work: &Work<'_>) -> bool {
 
 /// # Errors
 /// With what several hosts cannot do together.
-fn check(spec: &TransferSpec) -> Result<()> {
+pub fn check(spec: &TransferSpec) -> Result<()> {
     let TransferSpec { options, choice, bounds, .. } = spec;
     let asked = [
         (spec.sources.len() != 1 || !spec.replicas.is_empty(), "several sources"),
@@ -143,21 +145,24 @@ impl Crew<'_> {
             return Err(error);
         }
         let last = self.finish()?;
-        let State { journal, hosts, board, .. } = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let State { journal, hosts, board, voided, .. } =
+            self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if !matches!(status_of(&last), Status::Failed) {
             journal.end();
         }
-        Ok(Done { shares: hosts.into_iter().map(|host| host.share).collect(), last, counts: board.counts() })
+        let shares = hosts.into_iter().map(|host| host.share).collect();
+        Ok(Done { shares, last, counts: board.counts(), voided: voided.into_iter().collect() })
     }
 
     /// Starts the threads of hosts that have none and take something.
     fn begin<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let mut state = self.lock();
+        let lanes = state.lanes();
         for number in 0..state.hosts.len() {
             let host = &mut state.hosts[number];
             if host.lanes == 0 && host.takes() {
                 let serve = || thread("host").spawn_scoped(scope, move || self.serve(number));
-                host.lanes = (0..LANES).take_while(|_| serve().is_ok()).count();
+                host.lanes = (0..lanes).take_while(|_| serve().is_ok()).count();
             }
         }
     }
@@ -211,7 +216,7 @@ impl Crew<'_> {
                     continue;
                 }
                 Ok(()) if is_receiver => self.lock().receivers.push(state::Receiver::new(host.clone())),
-                Ok(()) => self.lock().hosts.push(state::Host::new(host.clone())),
+                Ok(()) => self.lock().hosts.push(state::Host::new(host.clone(), self.work.do_fetch)),
                 Err(e) if differing.insert(host.pin) => {
                     (self.work.tell)(&format!("{} does not join: {}", host.name, e.message));
                     continue;
@@ -309,7 +314,7 @@ impl Crew<'_> {
                     state.lose(late);
                 }
                 let (cost_max, mut room) = (state.hosts[host].rate.saturating_mul(PAGE_MS), self.list_bytes_max);
-                let claimants = state.hosts.iter().filter(|host| host.takes()).count() * LANES;
+                let claimants = state.hosts.iter().filter(|host| host.takes()).count() * state.lanes();
                 let mut last: Option<Arc<Bundle>> = None;
                 let page = state.board.claim(host, (claimants, cost_max), now_ms, &mut |bundle| {
                     let goes_with = |last: &Arc<Bundle>| match last.range {
@@ -340,6 +345,7 @@ impl Crew<'_> {
     fn settle(&self, task: &Task, outcome: Outcome) {
         let mut state = self.lock();
         state.running.remove(&task.job);
+        state.receivers[task.receiver].tasks -= 1;
         let mut is_receivers = false;
         let why =
             match outcome {

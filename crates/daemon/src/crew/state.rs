@@ -14,7 +14,7 @@ use model::options::{Buffer, Slice};
 use model::order::{Role, Status};
 use model::selection::Listed;
 use model::{Exit, Extent, JobId, Location, Pin};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use transfer::HostShare;
@@ -43,11 +43,11 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(endpoint: Endpoint) -> Host {
+    pub fn new(endpoint: Endpoint, is_fetched_from: bool) -> Host {
         Host {
             share: HostShare { name: endpoint.name.clone(), ..HostShare::default() },
             endpoint,
-            role: Role::Sends,
+            role: if is_fetched_from { Role::Fetches } else { Role::Sends },
             is_leaving: false,
             lanes: 0,
             rate: 0,
@@ -66,6 +66,8 @@ impl Host {
 /// A host that receives.
 pub struct Receiver {
     pub endpoint: Endpoint,
+    /// Slices that are on their way to it.
+    pub tasks: usize,
     is_leaving: bool,
     failures: u32,
     not_before_ms: u64,
@@ -73,7 +75,7 @@ pub struct Receiver {
 
 impl Receiver {
     pub fn new(endpoint: Endpoint) -> Receiver {
-        Receiver { endpoint, is_leaving: false, failures: 0, not_before_ms: 0 }
+        Receiver { endpoint, tasks: 0, is_leaving: false, failures: 0, not_before_ms: 0 }
     }
 }
 
@@ -86,6 +88,8 @@ pub struct State {
     pub running: BTreeMap<JobId, OrderNews>,
     slices: BTreeMap<Epoch, JobId>,
     pub lost: Vec<JobId>,
+    /// All that were lost, and whose marks lie at the destination.
+    pub voided: BTreeSet<JobId>,
     pub listed: Weight,
     /// Hosts know ranges of files.
     pub has_ranges: bool,
@@ -97,12 +101,13 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(journal: Journal, senders: Vec<Endpoint>, receivers: Vec<Endpoint>) -> State {
+    pub fn new(journal: Journal, senders: Vec<Endpoint>, receivers: Vec<Endpoint>, do_fetch: bool) -> State {
         State {
             board: Board::default(),
             lost: journal.left(),
+            voided: BTreeSet::new(),
             journal,
-            hosts: senders.into_iter().map(Host::new).collect(),
+            hosts: senders.into_iter().map(|one| Host::new(one, do_fetch)).collect(),
             receivers: receivers.into_iter().map(Receiver::new).collect(),
             running: BTreeMap::new(),
             slices: BTreeMap::new(),
@@ -113,6 +118,12 @@ impl State {
             is_listed: false,
             failed: None,
         }
+    }
+
+    /// Slices that each host has at once.
+    pub fn lanes(&self) -> usize {
+        let senders = self.hosts.iter().filter(|host| host.takes()).count().max(1);
+        super::LANES.max((super::LANES * self.receivers.len()).div_ceil(senders))
     }
 
     /// An order for a host, written down as open.
@@ -128,6 +139,7 @@ impl State {
             let path = Escaped(&path).to_string();
             Error::new(Exit::Fatal, format!("{}: a path that leads elsewhere: {path}", self.hosts[host].share.name))
         })?;
+        self.voided.extend(&self.lost);
         spec.options.slice = Some(Arc::new(Slice {
             instead_of: self.lost.clone(),
             run: (range.is_some() || page.is_none() && self.has_ranges).then(|| self.journal.run()),
@@ -154,6 +166,7 @@ impl State {
         if let Some(epoch) = epoch {
             self.slices.insert(epoch, job);
         }
+        self.receivers[number].tasks += 1;
         Ok(Task { host, receiver: number, epoch, job, spec, executor, peer, role, weight, since_ms: now_ms, patience })
     }
 
@@ -196,12 +209,13 @@ impl State {
         true
     }
 
-    /// Hosts begin with different receivers, and pass over one that failed a moment ago.
+    /// The receiver that has the least to do; hosts begin with different ones, and pass over one that failed a moment ago.
     fn receiver_for(&self, host: usize, now_ms: u64) -> usize {
         let pause = |number: &usize| self.receivers[*number].not_before_ms.saturating_sub(now_ms);
         let all = 0..self.receivers.len();
         let key = |number: &usize| {
-            (self.receivers[*number].is_leaving, pause(number), (host + number) % self.receivers.len())
+            let one = &self.receivers[*number];
+            (one.is_leaving, pause(number), one.tasks, (host + number) % self.receivers.len())
         };
         all.min_by_key(key).unwrap_or(0)
     }

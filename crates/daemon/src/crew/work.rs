@@ -15,6 +15,8 @@ pub struct Work<'a> {
     pub spec: &'a TransferSpec,
     pub senders: Vec<Endpoint>,
     pub receivers: Vec<Endpoint>,
+    /// The receivers cannot be dialled by the senders: they fetch.
+    pub do_fetch: bool,
     /// The hosts of both sides as their endpoints tell them at this moment, where they were not named: those that are new take part, and
     /// those that leave get no more.
     pub look: &'a (dyn Fn() -> (Option<Site>, Option<Site>) + Sync),

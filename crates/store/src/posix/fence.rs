@@ -76,6 +76,15 @@ pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId]) -> Result<()> {
     Ok(())
 }
 
+/// Removes the marks of slices with which nobody comes back any more, and staging if nothing else is in it.
+pub fn forget(root: BorrowedFd<'_>, slices: &[JobId]) {
+    let Ok(shared) = beneath::open_child(root, &own_name()) else { return };
+    for slice in slices {
+        let _ = unlinkat(&shared, void_name(*slice).as_c_str(), AtFlags::REMOVEDIR);
+    }
+    let _ = unlinkat(root, own_name().as_c_str(), AtFlags::REMOVEDIR);
+}
+
 /// Removes a directory with what is in it, until it is gone: somebody may still make names there.
 pub(super) fn remove(place: BorrowedFd<'_>, name: &Name, levels: u32) -> Result<()> {
     for _ in 0..if mutant::is_on("rmdir-once") { 1 } else { TRIES_MAX } {

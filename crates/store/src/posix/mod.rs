@@ -52,6 +52,7 @@ pub mod facts;
 pub mod heap;
 pub mod engine;
 
+pub use fence::forget as forget_slices;
 pub use list::{generation_of, read_directory};
 pub use sink::PosixSink;
 pub use source::PosixSource;
