@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -30,6 +30,8 @@ pub struct Endpoints<'a> {
     servers: BTreeMap<String, Server>,
     /// The host on which commands are given.
     client: &'static str,
+    /// What commands say while they run.
+    events: PathBuf,
 }
 
 /// A command of the client that runs.
@@ -53,8 +55,11 @@ impl<'a> Endpoints<'a> {
         let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
         let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses)?;
         workspace.check_space(bytes + (64 << 20))?;
-        let (program, cancel) = (context.options.program.clone(), context.cancel());
-        Ok(Endpoints { lab: Lab::up(scenario)?, workspace, program, cancel, servers: BTreeMap::new(), client })
+        let (program, cancel, servers) = (context.options.program.clone(), context.cancel(), BTreeMap::new());
+        fs::create_dir_all(&context.dir).map_err(Error::io("create", &context.dir))?;
+        let events = context.dir.join("events.jsonl");
+        let _ = fs::remove_file(&events);
+        Ok(Endpoints { lab: Lab::up(scenario)?, workspace, program, cancel, servers, client, events })
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
@@ -111,7 +116,12 @@ impl<'a> Endpoints<'a> {
         let child = command.stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.map_err(Error::io("run", &self.program))?;
         let output = child.stdout.take().expect("it is piped");
-        let last = std::thread::spawn(move || BufReader::new(output).lines().map_while(std::result::Result::ok).last());
+        let events = fs::OpenOptions::new().create(true).append(true).open(&self.events);
+        let mut events = events.map_err(Error::io("open", &self.events))?;
+        let last = std::thread::spawn(move || {
+            let keep = |line: &String| drop(writeln!(events, "{line}"));
+            BufReader::new(output).lines().map_while(std::result::Result::ok).inspect(keep).last()
+        });
         Ok(Running { child, started, last })
     }
 

@@ -10,7 +10,11 @@ use crate::error::{Error, Result};
 use model::files::{Found, Question, Version};
 use model::{Exit, Location};
 use mover::session::{AskError, Client, Tuning};
+use std::thread::ScopedJoinHandle;
 use transfer::ConnectOptions;
+
+/// Each takes a thread and a connection.
+const ASKED_AT_ONCE: usize = 32;
 
 /// The senders and receivers that can be used; those that cannot be reached now are told of and left out.
 pub fn usable(work: &Work<'_>) -> Result<(Vec<Endpoint>, Vec<Endpoint>)> {
@@ -38,7 +42,7 @@ pub fn know_ranges(work: &Work<'_>, hosts: &[Endpoint]) -> bool {
             knows
         })
     };
-    hosts.iter().all(knows)
+    of_each(hosts, knows).into_iter().all(|knows| knows)
 }
 
 /// Whether one more host sees the same as the first.
@@ -59,15 +63,22 @@ pub fn client(work: &Work<'_>, endpoint: &Endpoint) -> Result<Client> {
 fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> Result<Vec<Endpoint>> {
     let mut found: Vec<(Endpoint, Version)> = Vec::new();
     let mut unreached = None;
-    for endpoint in endpoints {
-        match look(work, endpoint, path, is_made && found.is_empty()) {
-            Ok(version) => found.push((endpoint.clone(), version)),
-            Err(e) if is_passing(&e) => {
-                (work.tell)(&format!("{} is left out: {}", endpoint.name, e.message));
-                unreached.get_or_insert(e);
+    let mut left = endpoints;
+    while !left.is_empty() {
+        // One makes the directory; then all the others look at once.
+        let makes = is_made && found.is_empty();
+        let (these, rest) = left.split_at(if makes { 1 } else { left.len() });
+        for (endpoint, seen) in these.iter().zip(of_each(these, |one| look(work, one, path, makes))) {
+            match seen {
+                Ok(version) => found.push((endpoint.clone(), version)),
+                Err(e) if is_passing(&e) => {
+                    (work.tell)(&format!("{} is left out: {}", endpoint.name, e.message));
+                    unreached.get_or_insert(e);
+                }
+                Err(e) => return Err(e),
             }
-            Err(e) => return Err(e),
         }
+        left = rest;
     }
     let Some((first, version)) = found.first() else {
         return Err(unreached.unwrap_or_else(|| Error::new(Exit::Usage, "no host is named")));
@@ -82,6 +93,24 @@ fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> 
             ))
         }
     }
+}
+
+/// Asks several hosts at the same time, each of which is some round trips away; the answers are in their order.
+fn of_each<T: Send>(hosts: &[Endpoint], ask: impl Fn(&Endpoint) -> T + Sync) -> Vec<T> {
+    let ask = &ask;
+    let of_some = |some: &[Endpoint]| -> Vec<T> {
+        std::thread::scope(|scope| {
+            let asking = some.iter().map(|host| super::thread("ask").spawn_scoped(scope, move || ask(host)));
+            let asking: Vec<_> = asking.zip(some).collect();
+            let answer = |(thread, host): (std::io::Result<ScopedJoinHandle<'_, T>>, &Endpoint)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No room for another thread: this one asks.
+                Err(_) => ask(host),
+            };
+            asking.into_iter().map(answer).collect()
+        })
+    };
+    hosts.chunks(ASKED_AT_ONCE).flat_map(of_some).collect()
 }
 
 /// The directory at a path, as an endpoint sees it.

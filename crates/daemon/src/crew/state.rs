@@ -23,6 +23,8 @@ use transfer::HostShare;
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
 
+/// What takes no longer does not matter at the end.
+const TAIL_MS_MIN: u64 = 2_000;
 /// Of a file in ranges, within the storage, at least.
 const COPIED_PER_SECOND: u64 = 50 << 20;
 
@@ -124,6 +126,15 @@ impl State {
     pub fn lanes(&self) -> usize {
         let senders = self.hosts.iter().filter(|host| host.takes()).count().max(1);
         super::LANES.max((super::LANES * self.receivers.len()).div_ceil(senders))
+    }
+
+    /// Whether what is left would be over long before this host had done the first of it: those that are faster end sooner without it.
+    pub fn is_too_slow(&self, host: usize, now_ms: u64) -> bool {
+        let (open, first) = self.board.open_cost();
+        let own = self.hosts[host].rate;
+        let faster = self.hosts.iter().filter(|one| one.takes() && one.not_before_ms <= now_ms && one.rate > own);
+        let faster: u64 = faster.map(|one| one.rate.saturating_mul(self.lanes() as u64)).sum();
+        self.is_listed && own > 0 && faster > 0 && first / own > TAIL_MS_MIN.max(2 * open / faster)
     }
 
     /// An order for a host, written down as open.

@@ -23,7 +23,7 @@ const NAME_CHARACTERS_MAX: usize = 15;
 const SCENARIO_NAME_CHARACTERS_MAX: usize = 32;
 const SITES_MIN: usize = 2;
 const LINKS_MAX: usize = 16;
-const HOSTS_PER_SITE_MAX: u8 = 16;
+const HOSTS_PER_SITE_MAX: u8 = 24;
 const HOSTS_MAX: u32 = 32;
 const ACCESS_LINKS_MIN: usize = 2;
 /// Of one link. Each costs a change at its time, and a line in the picture.

@@ -48,7 +48,7 @@ fn topologies_that_cannot_carry_a_packet_are_refused() {
         refusal(|s| s.sites.push(crate::scenario::Site { name: "c".into(), hosts: 1 })).contains("site c: no link")
     );
     assert!(refusal(|s| s.sites[0].hosts = 0).contains("hosts"));
-    assert!(refusal(|s| s.sites[0].hosts = 17).contains("1 to 16"));
+    assert!(refusal(|s| s.sites[0].hosts = 25).contains("1 to 24"));
     let beside = refusal(|s| {
         for (name, site) in [("x", 0), ("y", 1)] {
             s.links.push(Link { name: name.into(), ends: [End::Site(site), End::Core], ..s.links[0].clone() });
