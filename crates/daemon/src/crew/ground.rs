@@ -4,7 +4,7 @@
 //!
 //! Not here: what a host may do. It says so when it is told to do something.
 
-use super::work::{Work, is_passing};
+use super::work::{Work, is_passing, thread};
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use model::files::{Found, Question, Version};
@@ -100,7 +100,7 @@ fn of_each<T: Send>(hosts: &[Endpoint], ask: impl Fn(&Endpoint) -> T + Sync) -> 
     let ask = &ask;
     let of_some = |some: &[Endpoint]| -> Vec<T> {
         std::thread::scope(|scope| {
-            let asking = some.iter().map(|host| super::thread("ask").spawn_scoped(scope, move || ask(host)));
+            let asking = some.iter().map(|host| thread("ask").spawn_scoped(scope, move || ask(host)));
             let asking: Vec<_> = asking.zip(some).collect();
             let answer = |(thread, host): (std::io::Result<ScopedJoinHandle<'_, T>>, &Endpoint)| match thread {
                 Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

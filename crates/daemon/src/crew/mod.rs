@@ -38,10 +38,9 @@ use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use transfer::HostShare;
 use wire::limits::ORDER_TRANSFER_BYTES_MAX;
+use work::thread;
 pub use work::{Common, Work};
 
-/// Slices that a host has at once, at either end: while one begins or ends, the other moves data.
-const LANES: usize = 2;
 /// Work for so long is handed out at once, by the rate of the host's last slice.
 const PAGE_MS: u64 = 15_000;
 /// Bundles that wait; the listing waits for them.
@@ -115,10 +114,6 @@ pub fn check(spec: &TransferSpec) -> Result<()> {
             .hint("omit it, or omit --hosts and --to-hosts")),
         None => Ok(()),
     }
-}
-
-fn thread(name: &str) -> std::thread::Builder {
-    std::thread::Builder::new().name(name.to_owned())
 }
 
 impl Crew<'_> {

@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use transfer::HostShare;
 
+/// Slices that a host has at once, at either end: while one begins or ends, the other moves data.
+const LANES: usize = 2;
 /// Pauses of a host that lost a slice: the first, which doubles, and how many in a row it has.
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
@@ -125,7 +127,7 @@ impl State {
     /// Slices that each host has at once.
     pub fn lanes(&self) -> usize {
         let senders = self.hosts.iter().filter(|host| host.takes()).count().max(1);
-        super::LANES.max((super::LANES * self.receivers.len()).div_ceil(senders))
+        LANES.max((LANES * self.receivers.len()).div_ceil(senders))
     }
 
     /// Whether what is left would be over long before this host had done the first of it: those that are faster end sooner without it.

@@ -1,4 +1,4 @@
-//! What several hosts are to do, and who hears how it goes.
+//! What several hosts are to do, and who hears how it goes; threads that do it.
 
 use crate::endpoints::Endpoint;
 use crate::error::Error;
@@ -41,4 +41,8 @@ pub struct Common {
 /// Worth another try, or another host.
 pub fn is_passing(e: &Error) -> bool {
     matches!(e.exit, Exit::Temporary | Exit::Unreachable | Exit::Interrupted)
+}
+
+pub fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.to_owned())
 }
