@@ -19,6 +19,7 @@ mod holders;
 mod hosts;
 mod cards;
 mod endpoints;
+mod million;
 mod laws;
 mod latency;
 mod loss;

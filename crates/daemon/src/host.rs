@@ -82,6 +82,7 @@ pub struct EndpointHost {
     pub cache: Option<Cache>,
     /// Whether clients reach file systems that are mounted below the root.
     pub mounts: Mounts,
+    pub is_for_its_owner: bool,
     pub clients: ClientBook,
     pub gate: Arc<Gate>,
     pub log: Arc<TransferLog>,
@@ -188,7 +189,8 @@ impl EndpointHost {
 
     /// What whoever has these rights may enter below the root.
     fn bounds(&self, rights: &Rights) -> Bounds {
-        Bounds { mounts: self.mounts, reader: rights.reader }
+        // Who serves a directory of their own reads all that they may read without an endpoint.
+        Bounds { mounts: self.mounts, reader: rights.reader.filter(|_| !self.is_for_its_owner) }
     }
 
     /// Looks again whether a path may be reached, while a job runs on it.

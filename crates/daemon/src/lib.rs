@@ -65,7 +65,7 @@ pub use known::{Known, connect};
 pub use paths::Paths;
 pub use privileges::Privileges;
 pub use sandbox::Landlock;
-pub use serve::{Activity, Pulse, ServeOptions, Served, StateLock, buffer_of, connections_max, own_name};
+pub use serve::{Activity, Pulse, ServeOptions, Served, StateLock, buffer_of, connections_max, own_name, real_path};
 pub use store::give_back_memory;
 pub use ticket::{Ticket, TicketError};
 pub use transfer::ConnectOptions;

@@ -112,7 +112,8 @@ pub struct ServeOptions {
     pub takes_orders: bool,
     /// Where Prometheus may ask.
     pub metrics: Option<metrics::Place>,
-    /// It serves whoever started it, for as long as one command runs: what an endpoint's owner should mend is not told.
+    /// It serves whoever started it, for as long as one command runs: what an endpoint's owner should mend is not told, and readers of sets
+    /// do not matter.
     pub is_for_one_command: bool,
 }
 
@@ -209,6 +210,7 @@ impl Served {
             name,
             is_read_only: options.read_only,
             mounts: if options.crosses_mounts { Mounts::Crossed } else { Mounts::Kept },
+            is_for_its_owner: options.is_for_one_command,
             root: Arc::new(root),
             stored: options.stored.clone(),
             cache: open_cache(&options, &identity)?,
@@ -536,7 +538,7 @@ fn warn_of_others(root: &Path) {
 }
 
 /// Where a path leads, of which the last components need not be there yet.
-fn real_path(path: &Path) -> Result<PathBuf> {
+pub fn real_path(path: &Path) -> Result<PathBuf> {
     let failed = |e| Error::of_file("open", path, e);
     let whole = std::path::absolute(path).map_err(failed)?;
     let mut missing = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::context::Context;
 use super::{
-    cards, clients, cloud, facility, holders, hosts, latency, laws, loss, over_time, paths, planned, processors,
-    staging,
+    cards, clients, cloud, facility, holders, hosts, latency, laws, loss, million, over_time, paths, planned,
+    processors, staging,
 };
 use crate::error::{Error, Kind, Result};
 
@@ -335,6 +335,14 @@ pub const ITEMS: &[Item] = &[
         1.0,
         "nothing: what a facility asks of the chain, a makespan of at most 1.15 of its slowest leg among it",
         "a store that stalls behind 74 ms, one volume undisturbed, and once with each process killed and the path cut",
+    ),
+    runs(
+        "facility-million",
+        "a million small files into a cluster and from replicas",
+        million::run,
+        1.0,
+        "nothing: what a facility asks of the chain",
+        "files of 1 KiB over 1 Gbit/s and 74 ms, into one host and three that share storage, from one and from three",
     ),
     runs(
         "s3-f3",

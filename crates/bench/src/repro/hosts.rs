@@ -106,7 +106,12 @@ pub fn scaling(context: &mut Context) -> Result<()> {
             let kill = case.is_killed.then(|| ("h3", undisturbed.map_or(0.0, |(_, took)| took * KILLED_AFTER)));
             let (took, event) = copy(&mut stand, &senders[..case.hosts], &receivers, kill, &case.name())?;
             raw.add(&case.name(), round, took, files * of_file, &event)?;
-            seconds.push((*case, took));
+            let done: Value = serde_json::from_str(&event).unwrap_or_default();
+            let has_lost = done["hosts"].as_array().into_iter().flatten().any(|host| host["lost"].as_u64() > Some(0));
+            // A host that was killed when it had nothing says nothing.
+            if has_lost || !case.is_killed {
+                seconds.push((*case, took));
+            }
             if case.is_killed {
                 serve_all(&mut stand, &["h3".to_owned()], "from", None)?;
             }
@@ -158,8 +163,8 @@ pub fn challenge(context: &mut Context) -> Result<()> {
         raw.add("the challenge", round, took, bytes, &event)?;
         shares.push(bytes as f64 * 8.0 / took / (FLOOR.2 * unit) as f64);
         let done: Value = serde_json::from_str(&event).unwrap_or_default();
-        for ((site, ..), spread) in SITES.iter().zip(&mut spreads) {
-            spread.extend(spread_of(&done, site));
+        for ((site, hosts, ..), spread) in SITES.iter().zip(&mut spreads) {
+            spread.extend(spread_of(&done, site, *hosts));
         }
     }
     context.check(Check::at_least("rate / the circuit to the floor", 0.95, median(shares)));
@@ -239,10 +244,10 @@ fn one(
 }
 
 /// The most bytes of a host of a site by the least; nothing where hosts are missing.
-fn spread_of(done: &Value, site: &str) -> Option<f64> {
+fn spread_of(done: &Value, site: &str, hosts: usize) -> Option<f64> {
     let of_site = |host: &&Value| host["name"].as_str().is_some_and(|name| name.starts_with(site));
     let bytes: Vec<f64> =
         done["hosts"].as_array()?.iter().filter(of_site).map(|host| host["bytes"].as_f64().unwrap_or(0.0)).collect();
     let (least, most) = (bytes.iter().copied().fold(f64::MAX, f64::min), bytes.iter().copied().fold(0.0, f64::max));
-    (most > 0.0).then(|| most / least)
+    (bytes.len() == hosts && most > 0.0).then(|| most / least)
 }

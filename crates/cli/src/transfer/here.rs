@@ -16,6 +16,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What it is called in messages.
@@ -24,6 +25,7 @@ pub const NAME: &str = "this-host";
 const PLACES: &str = "here";
 /// One that was killed leaves its place; one that has just been made is about to be used.
 const LEFT_AFTER: Duration = Duration::from_secs(60);
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct Here {
     pub endpoint: Endpoint,
@@ -59,10 +61,14 @@ impl Here {
 }
 
 impl Here {
-    /// Removes what kept parts of an earlier, killed command from going on here: it was part of that command, and died with it.
+    /// Ends it, and removes what kept parts that were taken over from going on here. They were carried out by this process, or by one of
+    /// the same command that was killed; if one still stands, in storage that does not answer, everything stays.
     pub fn forget(mut self, voided: &[JobId]) {
-        drop(self.served.take());
-        if let Ok(directory) = fs::File::open(&self.directory) {
+        let is_drained = self
+            .served
+            .take()
+            .is_some_and(|served| served.run_until(&AtomicBool::new(true), END_PATIENCE).unwrap_or(false));
+        if is_drained && let Ok(directory) = fs::File::open(&self.directory) {
             store::posix::forget_slices(directory.as_fd(), voided);
         }
     }
@@ -79,13 +85,12 @@ impl Drop for Here {
 fn make_place(served: &Path) -> Result<PathBuf> {
     let Paths { state, runtime, .. } = Paths::from_env()?;
     let apart = |place: &PathBuf| {
-        let real = fs::canonicalize(place).unwrap_or_else(|_| place.clone());
-        !real.starts_with(served) && !served.starts_with(&real)
+        daemon::real_path(place).is_ok_and(|real| !real.starts_with(served) && !served.starts_with(&real))
     };
     let places = [state, runtime].map(|parent| parent.join(PLACES));
     let Some(place) = places.iter().find(|place| apart(place)) else {
         let text = format!("{} holds thalweg's own files", served.display());
-        return Err(error(Exit::Refused, text, "name a directory below it, or give --hosts 1 --to-hosts 1"));
+        return Err(error(Exit::Refused, text, "name a directory below it, or omit --hosts and --to-hosts"));
     };
     trust::make_private_directory(place)?;
     remove_left(place);

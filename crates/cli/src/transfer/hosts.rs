@@ -19,8 +19,10 @@ use daemon::{Endpoint, EndpointBook, Paths};
 use model::quantity::ByteCount;
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
+use signal_hook::consts::SIGUSR1;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -61,13 +63,10 @@ impl Hosts {
         };
         if !is_asked {
             let Ok(book) = reachable.book() else { return Ok(None) };
-            let ends = [source, destination].map(|end| (is_here(end), endpoint(&book, end)));
-            let several = |(_, end): &(bool, Result<Endpoint>)| {
-                end.as_ref().is_ok_and(|end| known::has_several(&book, &end.name))
-            };
-            let is_known = ends.iter().all(|(is_here, end)| *is_here || end.is_ok());
-            let goes_elsewhere = request.buffer.is_some() || request.catalogue.is_some() || request.manifest.is_some();
-            if !is_known || goes_elsewhere || !ends.iter().any(several) || is_here(source) && !is_directory(source) {
+            // A directory of this host takes part if hosts are named: one host keeps more of what a copy of one's own files can do.
+            let ends = [source, destination].map(|end| endpoint(&book, end));
+            let several = |end: &Result<Endpoint>| end.as_ref().is_ok_and(|end| known::has_several(&book, &end.name));
+            if ends.iter().any(Result::is_err) || !ends.iter().any(several) {
                 return Ok(None);
             }
         }
@@ -87,12 +86,8 @@ impl Hosts {
         if is_asked {
             return Ok(Some(hosts));
         }
-        let are_several = hosts.from.hosts.len().max(hosts.to.hosts.len()) > 1;
-        let suits = are_several
-            && match hosts.from.is_here {
-                true => crew::check(&hosts.spec).is_ok(),
-                false => hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits),
-            };
+        let are_several = hosts.from.hosts.len() + hosts.to.hosts.len() > 2;
+        let suits = are_several && hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits);
         Ok(suits.then_some(hosts))
     }
 
@@ -122,8 +117,11 @@ impl Hosts {
         })
     }
 
-    /// Nothing unless this host is one of several that share a coordinator.
+    /// Nothing unless this host is one of several that share a coordinator. A directory of this host is none of theirs.
     fn common(&self, paths: &Paths) -> Option<Common> {
+        if self.from.is_here || self.to.is_here {
+            return None;
+        }
         let shared = crate::coordinator::shared(&paths.state).ok()??;
         let TransferSpec { sources, destination, choice, options, .. } = &self.asked;
         let job = job_id(shared.endpoint(), &[sources[0].to_string()], destination.to_string(), choice, options);
@@ -159,8 +157,15 @@ impl Hosts {
         let here = self.take_part(request)?;
         self.begin(request, events.as_deref());
         let shown = Mutex::new((Instant::now(), Instant::now()));
+        let asked = Arc::new(AtomicBool::new(false));
+        // A signal that asks how it stands ends nothing.
+        let _ = signal_hook::flag::register(SIGUSR1, asked.clone());
         let show = |news: &OrderNews, counts: crew::Counts| {
             let mut last = shown.lock().unwrap();
+            let is_asked = asked.swap(false, Relaxed);
+            if is_asked {
+                output::note(&format!("{}; {} of {} parts are done", amounts(news), counts.done, counts.all));
+            }
             if let Some(events) = &events {
                 if last.0.elapsed() >= EVENT_EVERY {
                     last.0 = Instant::now();
@@ -203,7 +208,8 @@ impl Hosts {
                 destination: &destination,
             });
         } else if request.progress != Mode::None {
-            output::note(&format!("{} send to {}", names(&self.from.hosts), names(&self.to.hosts)));
+            let verb = if self.from.hosts.len() == 1 { "sends" } else { "send" };
+            output::note(&format!("{} {verb} to {}", names(&self.from.hosts), names(&self.to.hosts)));
         }
     }
 }
@@ -296,7 +302,9 @@ fn summed_up(request: &Request, done: Done, started: Instant) -> Finished {
     }
     ended.hosts = done.shares;
     if request.progress != Mode::None && finished.error.is_none() {
-        lines(&finished.ended).iter().for_each(|line| output::note(line));
+        // Where content went straight from one endpoint to the other says nothing new of several.
+        let lines = lines(&finished.ended);
+        lines.iter().for_each(|line| output::note(line.trim_end_matches(", directly between the two endpoints")));
     }
     if done.counts.aside > 0 && request.progress != Mode::None {
         let text = format!(

@@ -106,7 +106,7 @@ pub fn check(spec: &TransferSpec) -> Result<()> {
         (options.is_dry_run || options.tells_changes, "a dry run, or a list of changes"),
         (options.fidelity.hard_links, "--hard-links"),
         (options.pace.is_some() || options.payload_bytes_max.is_some(), "--bwlimit or --max-transfer"),
-        (bounds.duration_max.is_some(), "--max-duration"),
+        (bounds.duration_max.is_some() || bounds.is_fail_fast, "--max-duration or --fail-fast"),
         (options.buffer == Buffer::Always || options.wait != Wait::Delivered, "--buffer or --wait"),
     ];
     match asked.iter().find(|(is_asked, _)| *is_asked) {
@@ -343,9 +343,9 @@ impl Crew<'_> {
         state.running.remove(&task.job);
         state.receivers[task.receiver].tasks -= 1;
         let mut is_receivers = false;
-        let why =
-            match outcome {
-                Outcome::Ended(told) => match status_of(&told) {
+        let why = match outcome {
+            Outcome::Ended(told) => {
+                match status_of(&told) {
                     Status::Succeeded | Status::Partial if state.commit(task, &told, self.now_ms()) => {
                         drop(state);
                         self.changed.notify_all();
@@ -356,25 +356,35 @@ impl Crew<'_> {
                     status => Some(told.ended.as_ref().map_or(status.word().to_owned(), |ended| {
                         model::name::Escaped(ended.text.as_bytes()).to_string()
                     })),
-                },
-                Outcome::Lost(why) => Some(why),
-                Outcome::Stuck(why) => {
-                    is_receivers = true;
-                    Some(why)
                 }
-                Outcome::Refused(e) => {
-                    state.hosts[task.host].failures = FAILURES_MAX;
-                    Some(e.message)
-                }
-                Outcome::TakesNone if task.role == Role::Sends => {
-                    state.hosts[task.host].role = Role::Fetches;
-                    state.give_back(task);
-                    self.changed.notify_all();
-                    return;
-                }
-                Outcome::TakesNone => Some("neither side carries out jobs".to_owned()),
-                Outcome::Taken | Outcome::Stopped => None,
-            };
+            }
+            Outcome::Lost(why) => Some(why),
+            Outcome::Stuck(why) => {
+                is_receivers = true;
+                Some(why)
+            }
+            Outcome::Refused(e) => {
+                state.hosts[task.host].failures = FAILURES_MAX;
+                Some(e.message)
+            }
+            Outcome::Full(text) => {
+                state.fail(
+                    Error::new(Exit::NoSpace, text)
+                        .hint("make room at the destination; what is delivered stays, and the same command goes on"),
+                );
+                drop(state);
+                self.changed.notify_all();
+                return steer(self.work, task, Steer::Cancel);
+            }
+            Outcome::TakesNone if task.role == Role::Sends => {
+                state.hosts[task.host].role = Role::Fetches;
+                state.give_back(task);
+                self.changed.notify_all();
+                return;
+            }
+            Outcome::TakesNone => Some("neither side carries out jobs".to_owned()),
+            Outcome::Taken | Outcome::Stopped => None,
+        };
         if let Some(epoch) = task.epoch {
             state.lose(epoch);
         }

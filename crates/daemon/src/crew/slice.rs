@@ -45,6 +45,8 @@ pub enum Outcome {
     Refused(Error),
     /// The host carries out no jobs; the other one may.
     TakesNone,
+    /// There is no room at the destination.
+    Full(String),
     /// It was taken away meanwhile.
     Taken,
     Stopped,
@@ -153,6 +155,9 @@ fn judge(told: &Told, seen: &Seen, patience: Duration) -> Option<Outcome> {
         status if status.is_end() => Some(Outcome::Ended(Box::new(told.clone()))),
         // It would try for itself; another host need not wait for that.
         Status::Waiting if matches!(reason, Reason::Unreachable | Reason::Credentials) => Some(Outcome::Stuck(text())),
+        Status::Waiting if reason == Reason::Space => Some(Outcome::Full(text())),
+        // Its executor has enough to do.
+        Status::Queued => None,
         _ if seen.moved.elapsed() >= patience => {
             Some(Outcome::Stuck(format!("nothing has moved for {} s", patience.as_secs())))
         }

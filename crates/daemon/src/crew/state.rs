@@ -25,6 +25,8 @@ const LANES: usize = 2;
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
 
+/// What is worth less says nothing of a host's rate.
+const RATED_MIN: u64 = 1 << 20;
 /// What takes no longer does not matter at the end.
 const TAIL_MS_MIN: u64 = 2_000;
 /// Of a file in ranges, within the storage, at least.
@@ -44,6 +46,8 @@ pub struct Host {
     pub not_before_ms: u64,
     /// Why nothing is given to it any more.
     pub out: Option<Error>,
+    /// Since when what is left is left to others.
+    held_ms: Option<u64>,
 }
 
 impl Host {
@@ -58,6 +62,7 @@ impl Host {
             failures: 0,
             not_before_ms: 0,
             out: None,
+            held_ms: None,
         }
     }
 
@@ -131,12 +136,18 @@ impl State {
     }
 
     /// Whether what is left would be over long before this host had done the first of it: those that are faster end sooner without it.
-    pub fn is_too_slow(&self, host: usize, now_ms: u64) -> bool {
+    /// They have the time that they need by their own rates; then it takes it after all.
+    pub fn is_too_slow(&mut self, host: usize, now_ms: u64) -> bool {
         let (open, first) = self.board.open_cost();
         let own = self.hosts[host].rate;
         let faster = self.hosts.iter().filter(|one| one.takes() && one.not_before_ms <= now_ms && one.rate > own);
         let faster: u64 = faster.map(|one| one.rate.saturating_mul(self.lanes() as u64)).sum();
-        self.is_listed && own > 0 && faster > 0 && first / own > TAIL_MS_MIN.max(2 * open / faster)
+        let theirs_ms = TAIL_MS_MIN.max(2 * open / faster.max(1));
+        if !self.is_listed || own == 0 || faster == 0 || first / own <= theirs_ms {
+            self.hosts[host].held_ms = None;
+            return false;
+        }
+        now_ms.saturating_sub(*self.hosts[host].held_ms.get_or_insert(now_ms)) < theirs_ms
     }
 
     /// An order for a host, written down as open.
@@ -192,7 +203,10 @@ impl State {
         let host = &mut self.hosts[task.host];
         (host.failures, host.not_before_ms) = (0, 0);
         self.receivers[task.receiver].failures = 0;
-        host.rate = task.weight.cost() / now_ms.saturating_sub(task.since_ms).max(1);
+        // A small one says how long it takes to begin.
+        if host.rate == 0 || task.weight.cost() >= RATED_MIN {
+            host.rate = task.weight.cost() / now_ms.saturating_sub(task.since_ms).max(1);
+        }
         host.share.slices += 1;
         let is_range = task.spec.options.slice.as_ref().is_some_and(|slice| slice.range.is_some());
         if let Some(ended) = &told.ended {

@@ -2,7 +2,10 @@
 
 use std::io;
 
-/// Binds the calling thread to that processor, where it then runs before all that has no real-time priority. Needs CAP_SYS_NICE.
+/// Above the emulator's own threads.
+const PRIORITY: i32 = 90;
+
+/// Binds the calling thread to that processor, where it then runs before all others, the emulator too. Needs CAP_SYS_NICE.
 pub fn first_on(processor: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     if processor >= rustix::thread::CpuSet::MAX_CPU {
@@ -10,9 +13,9 @@ pub fn first_on(processor: usize) -> io::Result<()> {
     }
     set.set(processor);
     rustix::thread::sched_setaffinity(None, &set)?;
-    let lowest = libc::sched_param { sched_priority: 1 };
+    let first = libc::sched_param { sched_priority: PRIORITY };
     // SAFETY: the kernel reads one structure that outlives the call; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) } {
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const first) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::disturbance::Disturbance;
-use super::suite::{judged, reasons_to_void};
+use super::suite::reasons_to_void;
 use super::*;
 use crate::error::Result;
 use crate::scenario::{QueueLimit, Scenario};
@@ -42,10 +42,13 @@ fn report(gates: Vec<Gate>) -> Report {
 #[test]
 fn a_failure_on_a_busy_machine_is_void_and_one_at_rest_is_a_failure() {
     let by = |foreign_share, stalled_us| Disturbance { foreign_share, stalled_us };
+    let judged = |verdict, disturbed| super::suite::judged("V2", verdict, disturbed);
     assert_eq!(judged(Verdict::Fail, by(0.02, 900.0)), Verdict::Fail);
     assert!(matches!(judged(Verdict::Fail, by(0.5, 0.0)), Verdict::Void(reason) if reason.contains("programs")));
     assert!(matches!(judged(Verdict::Fail, by(0.0, 3000.0)), Verdict::Void(reason) if reason.contains("stood still")));
     assert_eq!(judged(Verdict::Pass, by(0.5, 3000.0)), Verdict::Pass);
+    // What is lost does not depend on it.
+    assert_eq!(super::suite::judged("V7", Verdict::Fail, by(0.0, 3000.0)), Verdict::Fail);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!
 //! Not here: what a file's end is (`store`), and whether the receiver has what the source has (`digests`, and `seal` there).
 
+use super::lag::Alarms;
 use super::scan::Scan;
 use super::whole::Waiting;
 use super::work::Batch;
@@ -161,14 +162,6 @@ struct Following<'a> {
     alarms: Alarms,
 }
 
-/// How often and for how long the destination was too far behind.
-#[derive(Default)]
-struct Alarms {
-    count: u64,
-    since: Option<Instant>,
-    lasted: Duration,
-}
-
 impl Following<'_> {
     fn look(&mut self, watch: &mut dyn Watch) -> store::Result<()> {
         let is_waiting = self.is_over || !self.markers.is_empty();
@@ -185,13 +178,21 @@ impl Following<'_> {
             changed.into_iter().for_each(|number| self.tell(number));
             self.job.work.notify_all();
         }
+        while let Some(failure) = self.waiting.lost() {
+            let _ = self.scan.take(Found::Failed(failure));
+        }
         self.describe_markers();
         self.tell_lag();
         Ok(())
     }
 
     fn take(&mut self, event: Event) {
-        let Some(event) = self.waiting.hear(self.job, event) else { return };
+        let (ids, names, hasher) = (&self.ids, &self.names, &self.hasher);
+        let is_sent = |object: &SourceObject| {
+            let parent = ids.get(&object.entry.parent.0);
+            parent.is_some_and(|parent| names.contains(&hasher.hash_one((*parent, &object.entry.name))))
+        };
+        let Some(event) = self.waiting.hear(self.job, event, &is_sent) else { return };
         match event {
             Event::Found(object) => self.found(object),
             Event::Marker { object, covers } => self.markers.push((object, covers)),
@@ -565,19 +566,6 @@ impl Following<'_> {
         let waiting = self.waiting.give_up(self.job, why);
         waiting.into_iter().for_each(|failure| _ = self.scan.take(Found::Failed(failure)));
         self.scan.flush_failures();
-    }
-}
-
-impl Alarms {
-    fn change(&mut self, is_alarmed: bool) {
-        match (is_alarmed, self.since.take()) {
-            (true, None) => {
-                self.count += 1;
-                self.since = Some(Instant::now());
-            }
-            (_, Some(since)) => self.lasted += since.elapsed(),
-            (false, None) => {}
-        }
     }
 }
 

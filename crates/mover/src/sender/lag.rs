@@ -93,6 +93,27 @@ impl Lags {
     }
 }
 
+/// How often and for how long the destination was too far behind.
+#[derive(Default)]
+pub struct Alarms {
+    pub count: u64,
+    pub since: Option<Instant>,
+    pub lasted: Duration,
+}
+
+impl Alarms {
+    pub fn change(&mut self, is_alarmed: bool) {
+        match (is_alarmed, self.since.take()) {
+            (true, None) => {
+                self.count += 1;
+                self.since = Some(Instant::now());
+            }
+            (_, Some(since)) => self.lasted += since.elapsed(),
+            (false, None) => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,9 @@
 use super::{CLAIM_PATIENCE, SendJob};
 use crate::job::Followed;
 use model::{End, Entry, Failure, FailureKind, Kind, ObjectId};
-use std::collections::BTreeMap;
+use os::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 use store::{Event, Restart, SourceObject};
 
 const NOTE: &str = "nothing can grow at the destination: files are sent once they are complete";
@@ -51,16 +53,17 @@ pub struct Waiting {
     is_needed: bool,
     /// With how long they are, by the numbers that the watch gave them.
     files: BTreeMap<u64, (SourceObject, u64)>,
-    /// What went meanwhile, by its path.
-    gone: BTreeMap<Vec<u8>, Failure>,
+    /// What went a moment ago, in its order: it may come again under its name.
+    gone: VecDeque<(Instant, Failure)>,
 }
 
-/// Of what went, until it is told.
+/// How long what went may come again, and how much of it may.
+const GONE_WAITS: Duration = Duration::from_secs(5);
 const GONE_MAX: usize = 1000;
 
 impl Waiting {
     pub fn new(is_needed: bool) -> Waiting {
-        Waiting { is_needed, files: BTreeMap::new(), gone: BTreeMap::new() }
+        Waiting { is_needed, files: BTreeMap::new(), gone: VecDeque::new() }
     }
 
     pub fn contains(&self, number: u64) -> bool {
@@ -73,7 +76,7 @@ impl Waiting {
     }
 
     /// What is to be heard of an event, if anything.
-    pub fn hear(&mut self, job: &SendJob, event: Event) -> Option<Event> {
+    pub fn hear(&mut self, job: &SendJob, event: Event, is_sent: &dyn Fn(&SourceObject) -> bool) -> Option<Event> {
         if !self.is_needed {
             return Some(event);
         }
@@ -101,7 +104,7 @@ impl Waiting {
                 let (SourceObject { entry: first, directory, .. }, _) = self.files.remove(&id.0)?;
                 let entry = Entry { id: first.id, parent: first.parent, ..entry };
                 let object = SourceObject { entry, directory, end: End::Known };
-                self.gone.remove(&job.source.path(&object));
+                self.came(job, &object);
                 Some(Event::Found(object))
             }
             Event::Gone { id: ObjectId(number) } if self.contains(number) => {
@@ -109,31 +112,41 @@ impl Waiting {
                 let path = job.source.path(&object);
                 say(Followed::Vanished { path: path.clone() });
                 let until = job.options.follow.as_ref().map(|rules| &rules.until);
-                if until.and_then(|until| until.is_unfinished(object.entry.name.as_bytes())) == Some(true) {
-                    return None;
+                let is_unfinished = until.and_then(|until| until.is_unfinished(object.entry.name.as_bytes()));
+                if is_unfinished != Some(true) && !is_sent(&object) {
+                    let why = "it was removed before it was complete";
+                    self.gone.push_back((Instant::now(), failure(job, &object, FailureKind::NotFound, why)));
                 }
-                let why = "it was removed before it was complete";
-                self.gone.insert(path, failure(job, &object, FailureKind::NotFound, why));
-                let is_full = self.gone.len() > GONE_MAX;
-                let first = if is_full { self.gone.pop_first() } else { None };
-                first.map(|(_, failure)| Event::Failed(failure))
+                None
             }
             event => {
-                if let Event::Found(object) = &event
-                    && !self.gone.is_empty()
-                {
-                    self.gone.remove(&job.source.path(object));
+                if let Event::Found(object) = &event {
+                    self.came(job, object);
                 }
                 Some(event)
             }
         }
     }
 
+    fn came(&mut self, job: &SendJob, object: &SourceObject) {
+        if !self.gone.is_empty() {
+            let path = job.source.path(object);
+            self.gone.retain(|(_, failure)| failure.path != path);
+        }
+    }
+
+    /// What went and did not come again.
+    pub fn lost(&mut self) -> Option<Failure> {
+        let (since, _) = self.gone.front()?;
+        let is_due = since.elapsed() >= GONE_WAITS || self.gone.len() > GONE_MAX;
+        is_due.then(|| self.gone.pop_front()).flatten().map(|(_, failure)| failure)
+    }
+
     /// What does not come to its end any more.
     pub fn give_up(&mut self, job: &SendJob, why: &str) -> Vec<Failure> {
         let unfinished = std::mem::take(&mut self.files).into_values();
         let open = unfinished.map(|(object, _)| failure(job, &object, FailureKind::Changed, why));
-        open.chain(std::mem::take(&mut self.gone).into_values()).collect()
+        open.chain(std::mem::take(&mut self.gone).into_iter().map(|(_, failure)| failure)).collect()
     }
 }
 

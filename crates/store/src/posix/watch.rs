@@ -180,7 +180,8 @@ impl PosixWatch {
                         let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
                         self.look(key, directory.as_fd(), (&name, status), hear);
                     }
-                    Err(_) => self.missing(key, &name),
+                    Err(e) if Errno::from_io_error(&e) == Some(Errno::NOENT) => self.missing(key, &name),
+                    Err(_) => {}
                 }
             } else {
                 break;
@@ -201,8 +202,7 @@ impl PosixWatch {
             return self.look(key, directory.as_fd(), (&name, status), hear);
         }
         // Before it is read: what comes meanwhile is found the next time.
-        let dated = date_of(directory.as_fd());
-        self.directories.entry(key).and_modify(|directory| directory.dated = dated);
+        self.directories.entry(key).and_modify(|at| at.dated = date_of(directory.as_fd()));
         // By a digest of each name. One that is taken for another is missed at the next listing.
         let hasher = RandomState::new();
         let is_known = self.places.names(key).next().is_some();
@@ -249,7 +249,6 @@ impl PosixWatch {
         let status = match status {
             Ok(status) => status,
             Err(Errno::NOENT | Errno::NOTDIR) => return self.missing(key, name),
-            // That says nothing of whether it is there; the next look may.
             Err(_) => return,
         };
         match FileType::from_raw_mode(status.st_mode) {
@@ -326,15 +325,17 @@ impl PosixWatch {
         }
     }
 
-    /// Whether a file is not at the name it had.
+    /// Whether a file is not at the name it had. Other errors say nothing of that.
     fn is_moved(&self, number: u64) -> bool {
         let Some(file) = self.files.get(&number) else { return false };
         if self.absent.contains_key(&number) {
             return true;
         }
-        let Ok(directory) = self.tree.open(file.key) else { return true };
-        statat(&directory, file.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
-            .map_or_else(|e| e == Errno::NOENT, |status| status.st_ino != file.generation.version.object())
+        match self.tree.open(file.key) {
+            Ok(directory) => statat(&directory, file.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+                .map_or_else(|e| e == Errno::NOENT, |status| status.st_ino != file.generation.version.object()),
+            Err(e) => Errno::from_io_error(&e) == Some(Errno::NOENT),
+        }
     }
 
     fn found_file(

@@ -7,6 +7,16 @@ use When::{Both, Either, From, Neither, NotBoth, NotFrom, NotTo, To, With};
 
 const FAR: Ends = Ends::ENDPOINT.or(Ends::HOST);
 const TREELESS: Ends = Ends::PIPE.or(Ends::GENERATED).or(Ends::NULL);
+/// What one host does on its own.
+const ALONE: &[Flag] = &[
+    any("manifest"),
+    Flag { name: "paths", value: Value::Pairs },
+    any("buffer"),
+    is("wait", "buffered"),
+    any("replica"),
+    any("tuning-log"),
+    any("explain"),
+];
 const STORES: Ends = Ends::BUCKET.or(Ends::DAV).or(Ends::WEB).or(Ends::SFTP).or(Ends::GRID);
 const COPIES: Verbs = Verbs::CP.or(Verbs::SYNC).or(Verbs::FOLLOW);
 
@@ -289,6 +299,22 @@ const OPTIONS: &[Rule] = &[
         is_idle: false,
         why: "--to-hosts names hosts of the endpoint that is the destination, and {to} is none",
         instead: "omit it; --hosts names those of the source",
+    },
+    Rule {
+        verbs: COPIES,
+        when: &[With("hosts"), NotTo(Ends::ENDPOINT)],
+        flags: ALONE,
+        is_idle: false,
+        why: "{flag} is not for copies by several hosts",
+        instead: "omit it, or omit --hosts",
+    },
+    Rule {
+        verbs: COPIES,
+        when: &[With("to-hosts"), NotFrom(Ends::ENDPOINT)],
+        flags: ALONE,
+        is_idle: false,
+        why: "{flag} is not for copies by several hosts",
+        instead: "omit it, or omit --to-hosts",
     },
     Rule {
         verbs: Verbs::SYNC.or(Verbs::FOLLOW),

@@ -120,7 +120,10 @@ fn what_follow_does_works() {
 /// The options that a rule is about, with what it says of others.
 fn asked(rule: &Rule, flag: Option<&Flag>) -> Vec<Given> {
     let others = rule.when.iter().filter_map(|when| match when {
-        When::With(name) => Some(Given { name: (*name).to_owned(), value: String::new(), is_typed: true }),
+        When::With(name) => {
+            let value = if samples::ELSEWHERE.contains(name) { samples::value_of(name) } else { "" };
+            Some(Given { name: (*name).to_owned(), value: value.to_owned(), is_typed: true })
+        }
         _ => None,
     });
     let value = |flag: &Flag| match flag.value {

@@ -240,11 +240,13 @@ fn in_no_order_of_steps_is_what_has_its_final_name_written_to_by_anybody_else() 
     let part = [Journal, Open, Write, Over];
     let closer = [Take, Look, Journal, Open, Write, Named];
     let (count, named, wrong) = schedules(&[&part, &closer, &[Take, Look, Named]]);
-    assert_eq!((count, wrong), (60060, None));
-    assert!(named > 1000, "{named}");
-    let (count, named, wrong) = schedules(&[&part, &part, &[Take, Look, Named]]);
-    assert_eq!((count, wrong), (11550, None));
+    // Of 60,060.
+    assert_eq!((count, wrong), (1174, None));
     assert!(named > 100, "{named}");
+    let (count, named, wrong) = schedules(&[&part, &part, &[Take, Look, Named]]);
+    // Of 11,550.
+    assert_eq!((count, wrong), (172, None));
+    assert!(named > 10, "{named}");
 }
 
 #[test]
