@@ -15,6 +15,7 @@ use crate::third_party::ThirdParty;
 use model::{Entry, FailureKind, ObjectId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Decision, Error, Held, PublishRule, Result, There};
 
@@ -197,9 +198,23 @@ impl Job {
 
     /// Takes away what will not be published.
     pub fn remove_staged(&self, staged: &[u8]) {
-        let _ = self.site.delete(staged);
+        self.remove_staged_now(staged, false);
+    }
+
+    /// `is_cut`: its upload was given up a moment ago. A server that has not begun with it has nothing to remove yet, and makes it then.
+    pub fn remove_staged_now(&self, staged: &[u8], is_cut: bool) {
+        for _ in 0..if is_cut { CUT_TRIES } else { 1 } {
+            match self.site.delete(staged) {
+                Ok(false) if is_cut => std::thread::park_timeout(CUT_PAUSE),
+                _ => return,
+            }
+        }
     }
 }
+
+/// How often, and after what pause, what a server may still make is looked for.
+const CUT_TRIES: usize = 4;
+const CUT_PAUSE: Duration = Duration::from_millis(100);
 
 /// When a staged file was begun, by its name: some servers give it the time of its source.
 fn begun(name: &[u8]) -> i64 {

@@ -88,9 +88,9 @@ impl DavLarge {
     }
 
     fn remove(&self, state: &mut State) {
-        state.upload = None;
+        let is_cut = state.upload.take().is_some();
         if !std::mem::replace(&mut state.is_over, true) && state.is_there {
-            self.job.remove_staged(&self.staged);
+            self.job.remove_staged_now(&self.staged, is_cut);
         }
     }
 }
