@@ -210,7 +210,7 @@ pub const ITEMS: &[Item] = &[
         hosts::scaling,
         3.0,
         "several nodes of a site work on one transfer",
-        "1 to 16 hosts behind 50 Mbit/s each, one file and many; one of four killed",
+        "1 to 16 hosts held to 50 Mbit/s each, one file and many; one of four killed",
     ),
     other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
     other(

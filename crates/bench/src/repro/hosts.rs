@@ -81,14 +81,14 @@ impl Raw {
 pub fn scaling(context: &mut Context) -> Result<()> {
     let rate = context.options.bits_per_second.unwrap_or(50 * MBIT);
     let most = *NUMBERS.last().expect("there are some");
-    let senders = (1..=most).map(|number| format!("h{number}")).collect::<Vec<_>>();
-    let mut text = format!("[site.sink]\nhosts = {SCALING_RECEIVERS}\n[site.desk]\n");
-    text.push_str(&(link("sink", 10_000 * MBIT, 1) + &link("desk", 1000 * MBIT, 1)));
-    senders.iter().for_each(|name| text.push_str(&format!("[site.{name}]\n{}", link(name, rate, 10))));
+    let senders = names("h", most);
+    let mut text = format!("[site.h]\nhosts = {most}\n[site.sink]\nhosts = {SCALING_RECEIVERS}\n[site.desk]\n");
+    let wide = 10_000 * MBIT;
+    text.push_str(&(link("h", wide, 10) + &link("sink", wide, 1) + &link("desk", wide, 1)));
     let of_host = rate / 8 * SCALING_SECONDS;
     let mut stand = Endpoints::new(context, "hosts", &text, "desk", 2 * most as u64 * of_host)?;
     let receivers = names("sink", SCALING_RECEIVERS);
-    serve_all(&mut stand, &senders, "from", None)?;
+    serve_all(&mut stand, &senders, "from", Some(rate))?;
     serve_all(&mut stand, &receivers, "to", None)?;
     let mut raw = Raw::new(context)?;
     let mut cases: Vec<Case> = [false, true]
@@ -113,7 +113,7 @@ pub fn scaling(context: &mut Context) -> Result<()> {
                 seconds.push((*case, took));
             }
             if case.is_killed {
-                serve_all(&mut stand, &["h3".to_owned()], "from", None)?;
+                stand.serve("h3", "home-h3", "from", &[])?;
             }
             (context.progress())(&format!("{}: {took:.1} s", case.name()));
         }
@@ -132,7 +132,7 @@ pub fn scaling(context: &mut Context) -> Result<()> {
     let over = of(four).zip(of(Case { is_killed: true, ..four })).map(|(calm, took)| (took - LEASE_SECONDS) / calm);
     context.check(Check::at_most("one of four killed at 0.4: (time - 15 s of lease) / time of four", 1.2, over));
     context
-        .note(format!("each host behind a link of {} Mbit/s and 10 ms of its own; all share one machine", rate / MBIT));
+        .note(format!("each host is held to {} Mbit/s by a contract, 11 ms away; all share one machine", rate / MBIT));
     Ok(())
 }
 

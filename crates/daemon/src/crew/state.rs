@@ -25,6 +25,8 @@ const LANES: usize = 2;
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
 
+/// They have what is theirs to end before.
+const HELD_MS_MIN: u64 = 10_000;
 /// What is worth less says nothing of a host's rate.
 const RATED_MIN: u64 = 1 << 20;
 /// What takes no longer does not matter at the end.
@@ -136,7 +138,7 @@ impl State {
     }
 
     /// Whether what is left would be over long before this host had done the first of it: those that are faster end sooner without it.
-    /// They have the time that they need by their own rates; then it takes it after all.
+    /// Where they do not end in the time that they need by their own rates, it takes it after all.
     pub fn is_too_slow(&mut self, host: usize, now_ms: u64) -> bool {
         let (open, first) = self.board.open_cost();
         let own = self.hosts[host].rate;
@@ -147,7 +149,7 @@ impl State {
             self.hosts[host].held_ms = None;
             return false;
         }
-        now_ms.saturating_sub(*self.hosts[host].held_ms.get_or_insert(now_ms)) < theirs_ms
+        now_ms.saturating_sub(*self.hosts[host].held_ms.get_or_insert(now_ms)) < theirs_ms.max(HELD_MS_MIN)
     }
 
     /// An order for a host, written down as open.
