@@ -137,14 +137,14 @@ impl State {
         LANES.max((LANES * self.receivers.len()).div_ceil(senders))
     }
 
-    /// Whether what is left would be over long before this host had done the first of it: those that are faster end sooner without it.
+    /// Whether what is left would be over before this host had done the first of it: those that are twice as fast end sooner without it.
     /// Where they do not end in the time that they need by their own rates, it takes it after all.
     pub fn is_too_slow(&mut self, host: usize, now_ms: u64) -> bool {
         let (open, first) = self.board.open_cost();
         let own = self.hosts[host].rate;
-        let faster = self.hosts.iter().filter(|one| one.takes() && one.not_before_ms <= now_ms && one.rate > own);
+        let faster = self.hosts.iter().filter(|one| one.takes() && one.not_before_ms <= now_ms && one.rate > 2 * own);
         let faster: u64 = faster.map(|one| one.rate.saturating_mul(self.lanes() as u64)).sum();
-        let theirs_ms = TAIL_MS_MIN.max(2 * open / faster.max(1));
+        let theirs_ms = TAIL_MS_MIN.max(open / faster.max(1));
         if !self.is_listed || own == 0 || faster == 0 || first / own <= theirs_ms {
             self.hosts[host].held_ms = None;
             return false;
