@@ -138,12 +138,6 @@ impl<T: Clone> Board<T> {
         Some(Page { epoch, bundles, weight })
     }
 
-    /// What is open, and the first of it.
-    pub fn open_cost(&self) -> (u64, u64) {
-        let first = self.open.front().map_or(0, |first| self.items[*first].weight.cost());
-        (self.open_cost, first)
-    }
-
     /// Whether a claim still holds its bundles.
     pub fn holds(&self, epoch: Epoch) -> bool {
         self.claims.contains_key(&epoch)

@@ -20,7 +20,7 @@ const FILE_COST_BYTES: u64 = 6 << 10;
 const FAR: [&str; 3] = ["far1", "far2", "far3"];
 
 const CASES: [(&str, &[&str]); 4] = [
-    ("to one host", &["--hosts", "1", "set/", "far1:set/"]),
+    ("to one host", &["set/", "far1:set/"]),
     ("into three hosts", &["--to-hosts", "far2,far3", "set/", "far1:set/"]),
     ("from one host", &["far1:set/", "back/"]),
     ("from three replicas", &["--replica", "far1:set/", "--replica", "far2:set/", "--replica", "far3:set/", "back/"]),

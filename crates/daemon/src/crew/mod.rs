@@ -304,8 +304,7 @@ impl Crew<'_> {
                 return None;
             }
             let now_ms = self.now_ms();
-            let may_begin = state.hosts[host].not_before_ms <= now_ms && state.has_receiver(now_ms);
-            if may_begin && !state.is_too_slow(host, now_ms) {
+            if state.hosts[host].not_before_ms <= now_ms && state.has_receiver(now_ms) {
                 if let Some(late) = state.board.late(host, now_ms) {
                     state.lose(late);
                 }

@@ -25,12 +25,8 @@ const LANES: usize = 2;
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
 
-/// They have what is theirs to end before.
-const HELD_MS_MIN: u64 = 10_000;
 /// What is worth less says nothing of a host's rate.
 const RATED_MIN: u64 = 1 << 20;
-/// What takes no longer does not matter at the end.
-const TAIL_MS_MIN: u64 = 2_000;
 /// Of a file in ranges, within the storage, at least.
 const COPIED_PER_SECOND: u64 = 50 << 20;
 
@@ -48,8 +44,6 @@ pub struct Host {
     pub not_before_ms: u64,
     /// Why nothing is given to it any more.
     pub out: Option<Error>,
-    /// Since when what is left is left to others.
-    held_ms: Option<u64>,
 }
 
 impl Host {
@@ -64,7 +58,6 @@ impl Host {
             failures: 0,
             not_before_ms: 0,
             out: None,
-            held_ms: None,
         }
     }
 
@@ -135,21 +128,6 @@ impl State {
     pub fn lanes(&self) -> usize {
         let senders = self.hosts.iter().filter(|host| host.takes()).count().max(1);
         LANES.max((LANES * self.receivers.len()).div_ceil(senders))
-    }
-
-    /// Whether what is left would be over before this host had done the first of it: those that are twice as fast end sooner without it.
-    /// Where they do not end in the time that they need by their own rates, it takes it after all.
-    pub fn is_too_slow(&mut self, host: usize, now_ms: u64) -> bool {
-        let (open, first) = self.board.open_cost();
-        let own = self.hosts[host].rate;
-        let faster = self.hosts.iter().filter(|one| one.takes() && one.not_before_ms <= now_ms && one.rate > 2 * own);
-        let faster: u64 = faster.map(|one| one.rate.saturating_mul(self.lanes() as u64)).sum();
-        let theirs_ms = TAIL_MS_MIN.max(open / faster.max(1));
-        if !self.is_listed || own == 0 || faster == 0 || first / own <= theirs_ms {
-            self.hosts[host].held_ms = None;
-            return false;
-        }
-        now_ms.saturating_sub(*self.hosts[host].held_ms.get_or_insert(now_ms)) < theirs_ms.max(HELD_MS_MIN)
     }
 
     /// An order for a host, written down as open.
