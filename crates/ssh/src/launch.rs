@@ -19,7 +19,6 @@ use model::name::{Escaped, is_unsafe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -156,9 +155,6 @@ impl Drop for Remote {
     }
 }
 
-/// What Linux lets every user have.
-const PIPE_BYTES: usize = 1 << 20;
-
 /// A running ssh process, with a service of the remote host at its pipes. It ends when this is dropped.
 pub struct Subsystem {
     process: Process,
@@ -181,8 +177,6 @@ impl Subsystem {
         let mut child = spawned.map_err(|e| not_started(&program, &e))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
-        widen(&input);
-        widen(&output);
         let process = Process { child, words: Words::listen(errors, tell) };
         Ok((Subsystem { process, target: target.name.clone(), service }, input, output))
     }
@@ -196,11 +190,6 @@ impl Subsystem {
                 .hint(self.service.advice()),
         }
     }
-}
-
-/// A pipe of the usual 64 KiB takes four turns for a packet of SFTP. Where a user has too many wide ones it stays as it is.
-fn widen(pipe: impl AsFd) {
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
 }
 
 fn not_started(program: &str, e: &io::Error) -> Error {

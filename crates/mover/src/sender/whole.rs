@@ -4,8 +4,8 @@
 //! Invariants:
 //! - Nothing is described before the receiver has said whether files can grow there.
 //! - A file that goes on after it was complete waits again, and replaces what it was.
-//! - A file that went before it was complete has failed, unless one of its name is sent; one that never had its final name is none
-//!   that was to be sent.
+//! - A file that was removed before it was complete has failed, unless a file of that name is sent. One that never got its final
+//!   name has not failed: it was not to be sent.
 //!
 //! Not here: what files are sent while they grow (`follow`), and when one is complete (`store`).
 
