@@ -8,6 +8,7 @@
 use crate::cut::Weight;
 use model::mutant;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// Owners that lose a bundle before it is put aside: it may be what they stumble over.
 const OWNERS_MAX: u8 = 3;
@@ -101,16 +102,17 @@ impl<T: Clone> Board<T> {
         self.is_complete = true;
     }
 
-    /// A page for a host, worth `cost_max` at most, but one bundle at least; near the end no more than its share, so that hosts end
-    /// together. `fits` is asked before each bundle after the first.
+    /// A page for a host, worth `cost.end` at most, but one bundle at least; near the end no more than its share, so that hosts end
+    /// together, unless that is less than `cost.start`. `fits` is asked before each bundle after the first.
     pub fn claim(
         &mut self,
         host: usize,
-        (claimants, cost_max): (usize, u64),
+        (claimants, cost): (usize, Range<u64>),
         now_ms: u64,
         fits: &mut dyn FnMut(&T) -> bool,
     ) -> Option<Page<T>> {
-        let cost_max = cost_max.min(self.open_cost / (2 * claimants.max(1)) as u64);
+        let share = self.open_cost / (2 * claimants.max(1)) as u64;
+        let cost_max = share.max(cost.start).min(cost.end);
         let (mut items, mut weight, mut bundles) = (Vec::new(), Weight::default(), Vec::new());
         while let Some(&next) = self.open.front() {
             let item = &self.items[next];

@@ -10,15 +10,16 @@ use model::name::Escaped;
 
 /// A bundle is full with one of these: at first, so that a small tree has something for every host, and at last.
 const FILES: (u64, u64) = (100, 1000);
-const BYTES: (u64, u64) = (16 << 20, 1 << 30);
-/// In between, a bundle is this part of what was listed.
-const PART: u64 = 64;
-/// A file is handed out in ranges if it is so large, and one of `PART` equal parts of what was listed with it: smaller ones spread
-/// the work as well.
+const BYTES: (u64, u64) = (4 << 20, 1 << 30);
+/// In between, a bundle is this part of what was listed: several for each host of a large site, because the last ones decide when
+/// hosts end. Whoever is fast takes many at a time.
+const PART: u64 = 1024;
+/// A file is handed out in ranges if it is so large, and such a part of what was listed with it: smaller ones spread the work as well.
 const CUT_BYTES: u64 = 64 << 20;
+const CUT_PART: u64 = 64;
 /// It is cut into so many ranges, unless they would be smaller or larger than this. Who is given several in a row takes them as one.
 const RANGES: u64 = 256;
-const RANGE_BYTES: (u64, u64) = (16 << 20, 1 << 30);
+const RANGE_BYTES: (u64, u64) = (8 << 20, 1 << 30);
 /// Of its paths as they are written down, so that several bundles fit one order.
 const LIST_BYTES: usize = 32 << 10;
 /// What a file costs beside its bytes, in bytes: opening, making and naming it.
@@ -130,7 +131,7 @@ impl Cut {
                 self.listed.add(weight);
                 let listed = self.listed;
                 if let Some(chunk_bytes) = self.chunk_bytes
-                    && weight.bytes >= CUT_BYTES.max(listed.bytes / PART)
+                    && weight.bytes >= CUT_BYTES.max(listed.bytes / CUT_PART)
                 {
                     self.last().is_cut = true;
                     return ranges(path, weight, chunk_bytes, emit);
@@ -250,7 +251,7 @@ mod tests {
         };
         let (chunk, mib) = (CHUNK_BYTES, 1 << 20);
         assert_eq!(ranges(64 * mib - 1, chunk), (1, 0, 0));
-        assert_eq!(ranges(64 * mib, chunk), (4, 16 * mib, 16 * mib));
+        assert_eq!(ranges(64 * mib, chunk), (8, 8 * mib, 8 * mib));
         assert_eq!(ranges((20 << 30) + 1, chunk), (257, 80 * mib, 1));
         assert_eq!(ranges(100 << 40, chunk).1, 1 << 30);
         assert_eq!(ranges(3 << 30, 1 << 30), (3, 1 << 30, 1 << 30));
@@ -267,8 +268,9 @@ mod tests {
     fn bundles_grow_with_the_tree() {
         let files: BTreeMap<_, _> = (0..200_000).map(|n| (names(&format!("{:02}/{n:06}", n % 3)), 1)).collect();
         let bundles = cut(&files);
-        assert_eq!((bundles[0].weight.files, bundles.iter().map(|one| one.weight.files).max()), (100, Some(1000)));
-        assert!(bundles.len() < 500, "{}", bundles.len());
+        let last = bundles.iter().map(|one| one.weight.files).max();
+        assert!(bundles[0].weight.files == 100 && (150..=200).contains(&last.unwrap()), "{last:?}");
+        assert!(bundles.len() < 2000, "{}", bundles.len());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::failure::{Failure, Result, Why};
 use crate::habits::Habits;
 use crate::path;
-use model::VersionToken;
+use model::{VersionToken, mutant};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -260,7 +260,8 @@ impl Site {
         let origin = Origin::parse(&location[..end])
             .map_err(|_| Failure::new(Why::Untrusted, "the server redirects to an address that is none"))?;
         let home = self.client.origin();
-        let may_have_token = origin.is_tls && self.redirect_hosts.contains(&origin.host);
+        let may_have_token =
+            origin.is_tls && self.redirect_hosts.contains(&origin.host) || mutant::is_on("dav-token-follows-redirects");
         let to = origin.authority();
         if origin != *home && (self.token.is_some() || has_pass) && !may_have_token {
             let text = format!("the server redirects to {to}, where this token does not go");

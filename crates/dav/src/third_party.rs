@@ -8,6 +8,7 @@ use crate::failure::{Failure, Result, Why};
 use crate::path;
 use crate::reading::{DavFile, adler32};
 use crate::site::{Asked, Site};
+use model::mutant;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use web::{Origin, Response};
@@ -134,6 +135,7 @@ impl Ends<'_> {
         let (_, there) = self.source.state(self.from, self.size_bytes)?;
         match (stated, there) {
             (Some(one), Some(two)) if one == two && size == self.size_bytes => Ok(one),
+            (_, Some(two)) if mutant::is_on("dav-end-of-markers-is-success") => Ok(two),
             (Some(_), Some(_)) => Err(Failure::new(Why::Damaged, "what it copied is not what the source holds")),
             _ => Err(Failure::new(Why::Other, "without an Adler-32 of both nobody could compare them")),
         }

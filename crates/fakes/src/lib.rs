@@ -53,6 +53,12 @@ pub enum Fault {
     Flipped,
     /// Whole objects where a range was asked for.
     NoRange,
+    /// More follows what was asked for, and the length tells so.
+    Longer,
+    /// It passes the condition over, and sends what was written since.
+    OtherVersion,
+    /// Somebody on the way has compressed it.
+    Packed,
     /// A redirect to another host.
     Abroad,
     /// The keys were good once.
@@ -174,6 +180,15 @@ impl Fake {
             Some(Fault::Composite) => {
                 let said_of = [("x-amz-checksum-crc64nvme", "AAAAAAAAAAE="), ("x-amz-checksum-type", "COMPOSITE")];
                 said = said_of.into_iter().fold(said, |said, (name, value)| said.instead(name, value));
+            }
+            Some(Fault::Longer) => said.body.extend_from_slice(&[7; 4096]),
+            Some(Fault::OtherVersion) => {
+                said.body.reverse();
+                said = said.instead("etag", "\"another\"");
+            }
+            Some(Fault::Packed) => {
+                said.body.truncate(said.body.len() / 2);
+                said = said.with("content-encoding", "gzip");
             }
             Some(Fault::LostAnswer) => said.is_lost = true,
             Some(Fault::Cut) => said.is_cut = true,

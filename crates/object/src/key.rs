@@ -2,7 +2,7 @@
 //!
 //! How names are written there is `store::keys`. Invariant: a name that is written and read is the same; a key that would not be is no path.
 
-use model::Name;
+use model::{Name, mutant};
 use store::keys::QUOTE;
 pub use store::keys::of_name;
 
@@ -33,7 +33,8 @@ pub fn to_name(part: &str) -> Result<Name, String> {
 
 /// The names of a key below a prefix.
 pub fn to_names(key: &str) -> Result<Vec<Name>, String> {
-    key.split('/').map(to_name).collect()
+    let is_part = |part: &&str| !part.is_empty() || !mutant::is_on("s3-empty-names-are-left-out");
+    key.split('/').filter(is_part).map(to_name).collect()
 }
 
 /// A key as a path for reports.

@@ -8,6 +8,7 @@ use crate::bucket::{Bucket, Conditions, random};
 use crate::calls::{Condition, CopyOf, Object, Part, crc_of};
 use crate::failure::{Failure, Result, Why};
 use data_encoding::HEXLOWER;
+use model::mutant;
 
 /// What the names of scratch objects begin with.
 pub const PROBE_PREFIX: &str = ".thalweg-probe-";
@@ -81,15 +82,26 @@ impl Bucket {
     }
 
     pub fn publish(&self, key: &str, body: &[u8], meta: Meta<'_>, condition: &Condition) -> Result<()> {
+        if body.is_empty() && mutant::is_on("s3-empty-is-not-written") {
+            return Ok(());
+        }
         let condition = self.settled(key, condition)?;
         match self.put(key, body, meta, &condition) {
             Ok(_) => Ok(()),
-            Err(failure) => self.resolve(key, body.len() as u64, crc_of(body), failure),
+            Err(failure) => {
+                if mutant::is_on("s3-failed-put-deletes") {
+                    self.delete(key)?;
+                }
+                self.resolve(key, body.len() as u64, crc_of(body), failure)
+            }
         }
     }
 
     pub fn publish_parts(&self, key: &str, id: &str, parts: &[Part], crc: u64, condition: &Condition) -> Result<()> {
-        let condition = self.settled(key, condition)?;
+        let condition = match mutant::is_on("s3-parts-without-condition") {
+            true => Condition::Any,
+            false => self.settled(key, condition)?,
+        };
         let size = parts.iter().map(|part| part.size_bytes).sum();
         match self.complete(key, id, parts, crc, &condition) {
             Ok(()) => Ok(()),
@@ -135,7 +147,7 @@ impl Bucket {
             Why::Condition | Why::NoUpload | Why::Conflict => failure.is_repeated,
             _ => false,
         };
-        if !may_be_done {
+        if !may_be_done || mutant::is_on("s3-lost-answer-is-a-failure") {
             return Err(failure);
         }
         match self.head(key)? {

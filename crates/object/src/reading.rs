@@ -60,6 +60,9 @@ impl Bucket {
                 match response.read(block) {
                     Ok(0) => break Failure::new(Why::Unknown, "the store sent less than it said"),
                     Err(e) => break Failure::of_web(&e),
+                    Ok(read) if read as u64 > end - at => {
+                        return Err(Failure::new(Why::Unknown, "the store sent more than it said"));
+                    }
                     Ok(read) => {
                         (at, continued) = (at + read as u64, 0);
                         if !each(&block[..read]) {

@@ -2,7 +2,7 @@
 
 use crate::metadata::{self, MODE, MTIME};
 use data_encoding::BASE64;
-use model::{Digest, DigestAlgorithm, Timestamp};
+use model::{Digest, DigestAlgorithm, Timestamp, mutant};
 use std::time::Instant;
 use web::Response;
 
@@ -53,7 +53,10 @@ pub fn crc_of(bytes: &[u8]) -> u64 {
 }
 
 pub fn crc_text(crc: u64) -> String {
-    BASE64.encode(&crc.to_be_bytes())
+    match mutant::is_on("s3-checksum-from-its-small-end") {
+        true => BASE64.encode(&crc.to_le_bytes()),
+        false => BASE64.encode(&crc.to_be_bytes()),
+    }
 }
 
 pub fn crc_value(text: &str) -> Option<u64> {
@@ -63,6 +66,7 @@ pub fn crc_value(text: &str) -> Option<u64> {
 impl Object {
     pub fn of_answer(headers: impl Fn(&str) -> Option<String>) -> Object {
         let is_whole = headers("x-amz-checksum-type").is_none_or(|kind| kind == "FULL_OBJECT");
+        let is_whole = is_whole || mutant::is_on("s3-checksum-of-parts-is-the-objects");
         Object {
             size_bytes: headers("content-length").and_then(|length| length.parse().ok()).unwrap_or_default(),
             etag: headers("etag").unwrap_or_default(),

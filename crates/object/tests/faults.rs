@@ -180,6 +180,10 @@ fn a_rival_is_not_replaced() {
     bed.fake.put("a", b"later rival");
     assert_eq!(put(&*sink, "a", b"own", PublishRule::Replace).unwrap_err().kind, FailureKind::InTheWay);
     assert_eq!(bed.fake.content("a").as_deref(), Some(&b"later rival"[..]));
+    // One of parts is as careful.
+    bed.fake.put("large", b"rival");
+    assert_eq!(bed.put_large("large", &noise(20 << 20)).unwrap_err().kind, FailureKind::InTheWay);
+    assert_eq!(bed.fake.content("large").as_deref(), Some(&b"rival"[..]));
 }
 
 #[test]
@@ -247,6 +251,24 @@ fn a_whole_object_is_not_taken_for_a_range() {
     bed.fake.put("large", &noise(9 << 20));
     bed.fake.order("GET", "/large", 0, 100, Fault::NoRange);
     assert_eq!(bed.read().unwrap_err().kind, FailureKind::ReadError);
+}
+
+#[test]
+fn no_other_length_version_or_coding_is_taken_for_what_was_asked_for() {
+    for (fault, kind) in [
+        (Fault::Longer, FailureKind::ReadError),
+        (Fault::Packed, FailureKind::ReadError),
+        (Fault::OtherVersion, FailureKind::Changed),
+    ] {
+        let bed = bed();
+        bed.fake.put("large", &noise(9 << 20));
+        bed.fake.order("GET", "/large", 0, 100, fault);
+        match bed.read() {
+            Err(failed) => assert_eq!(failed.kind, kind, "{fault:?}: {failed:?}"),
+            Ok((_, read)) => assert!(kind == FailureKind::Changed && read.is_empty(), "{fault:?}"),
+        }
+        assert!(bed.fake.fired() > 0);
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Several hosts that share a file system copy one tree: all of them work, one dies, one stands still and comes back.
 
-use crate::bed::{Bed, Server, contents, noise, staged, until};
+use crate::bed::{Bed, Server, behind, contents, noise, staged, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Endpoints that see one directory `from`, and others that see one directory `to`.
 struct Site {
@@ -23,10 +25,15 @@ impl Site {
     }
 
     fn serve(&mut self, name: &'static str, root: &str) {
+        self.serve_behind(&[], name, root);
+    }
+
+    fn serve_behind(&mut self, outer: &[&str], name: &'static str, root: &str) {
         let ticket = format!("ticket-{name}");
         fs::create_dir_all(self.bed.path(name)).unwrap();
         let args = ["serve", "--listen", "127.0.0.1:0", "--root", root, "--ticket-file", &ticket, "--name", name];
-        let server = self.bed.serve_with(self.bed.command(name, &args));
+        let command = self.bed.command(name, &args);
+        let server = self.bed.serve_with(if outer.is_empty() { command } else { behind(outer, &command) });
         self.bed.run(&["endpoint", "add", name, "--ticket-file", &ticket]).succeeded();
         self.servers.push((name, server));
     }
@@ -456,11 +463,67 @@ fn a_killed_copy_between_this_host_and_several_goes_on_with_the_same_command() {
     until("something to be brought", || {
         staged(&houses.bed.path("back")).iter().map(|(_, bytes)| bytes).sum::<u64>() > 0
     });
-    std::thread::sleep(std::time::Duration::from_secs(2));
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(places_of_this_host(&houses.bed), 1);
     houses.bed.run(&words).succeeded();
     assert_eq!(contents(&houses.bed.path("from/x")), contents(&houses.bed.path("back")));
     until("nothing else to be left", || staged(&houses.bed.path("back")).is_empty());
+}
+
+#[test]
+fn a_copy_by_several_hosts_tells_how_far_it_is_when_it_is_asked() {
+    let houses = Houses::of_rate(Some("40Mbit"));
+    for at in 0..20 {
+        houses.bed.write(&format!("from/x/{at}"), &noise(1 << 20, at));
+    }
+    let mut child = houses.bed.start(&["cp", "a:x/", "b:y/"]);
+    until("something to be brought", || !staged(&houses.bed.path("to")).is_empty());
+    signal(child.id(), Signal::USR1);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let told: Vec<_> = lines.by_ref().take_while(|line| !line.contains(" parts are done")).collect();
+    let rest: Vec<_> = lines.collect();
+    assert!(child.wait().unwrap().success(), "{told:?} {rest:?}");
+    assert!(rest.iter().any(|line| line.contains("copied 20 files")), "{told:?} {rest:?}");
+    assert_eq!(contents(&houses.bed.path("from/x")), contents(&houses.bed.path("to/y")));
+}
+
+#[test]
+fn a_full_disk_ends_a_copy_by_several_hosts_which_goes_on_when_there_is_room() {
+    if !needs::root() {
+        return;
+    }
+    let mut site = Site::new(&["a1", "a2"], &[]);
+    for at in 0..40 {
+        site.bed.write(&format!("from/x/{at}"), &noise(1 << 20, at));
+    }
+    fs::create_dir_all(site.bed.path("to")).unwrap();
+    let script = "mount -t tmpfs -o size=16m thalweg-e2e to && exec \"$0\" \"$@\"";
+    site.serve_behind(&["unshare", "--mount", "sh", "-c", script], "b1", "to");
+    let words = ["cp", "--hosts", "a2", "a1:x/", "b1:y/"];
+    let ran = site.bed.run(&words);
+    assert_eq!(ran.code, Some(44), "{}", ran.stderr);
+    assert!(ran.error().contains("hint: make room at the destination"), "{}", ran.stderr);
+    let pid = site.server("b1").pid().to_string();
+    let resize = ["-t", &pid, "--mount", "mount", "-o", "remount,size=96m"];
+    assert!(Command::new("nsenter").args(resize).arg(site.bed.path("to")).status().unwrap().success());
+    site.bed.run(&words).succeeded();
+    site.bed.run(&["cp", "b1:y/", "back"]).succeeded();
+    assert_eq!(contents(&site.bed.path("from/x")), contents(&site.bed.path("back")));
+}
+
+/// All of them may try, none needs to try again.
+#[test]
+fn a_destination_that_nobody_may_write_to_ends_a_copy_by_several_hosts_with_its_reason() {
+    if !needs::root() {
+        return;
+    }
+    let mut site = Site::new(&["a1", "a2"], &[]);
+    site.bed.write("from/x/f", b"f");
+    fs::create_dir_all(site.bed.path("to")).unwrap();
+    let script = "mount --bind to to && mount -o remount,bind,ro to && exec \"$0\" \"$@\"";
+    site.serve_behind(&["unshare", "--mount", "sh", "-c", script], "b1", "to");
+    let ran = site.bed.run(&["cp", "--hosts", "a2", "a1:x/", "b1:y/"]);
+    assert_eq!(ran.code, Some(6), "{}", ran.stderr);
+    assert!(ran.error().contains("the last: a") && ran.error().contains("is read-only"), "{}", ran.stderr);
 }

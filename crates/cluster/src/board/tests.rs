@@ -16,7 +16,7 @@ fn board(bytes: &[u64]) -> Board<usize> {
 }
 
 fn claim(board: &mut Board<usize>, host: usize, now_ms: u64) -> Option<Page<usize>> {
-    board.claim(host, (1, u64::MAX), now_ms, &mut |_| true)
+    board.claim(host, (1, 0..u64::MAX), now_ms, &mut |_| true)
 }
 
 const HOSTS: usize = 3;
@@ -147,19 +147,26 @@ fn epochs_that_nobody_was_given_are_unknown() {
 #[test]
 fn pages_shrink_towards_the_end_and_take_what_fits() {
     let mut board = board(&[1; 64]);
-    let sizes: Vec<_> =
-        std::iter::from_fn(|| board.claim(0, (4, u64::MAX), 0, &mut |_| true)).map(|page| page.bundles.len()).collect();
+    let sizes: Vec<_> = std::iter::from_fn(|| board.claim(0, (4, 0..u64::MAX), 0, &mut |_| true))
+        .map(|page| page.bundles.len())
+        .collect();
     assert_eq!((sizes[0], sizes.iter().sum::<usize>()), (8, 64));
     assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes[sizes.len() - 1] == 1, "{sizes:?}");
+    // What is hardly worth beginning is not handed out, but for the last.
+    let mut board = self::board(&[1; 64]);
+    let least = 5 * board.open_cost / 64;
+    let pages = std::iter::from_fn(|| board.claim(0, (4, least..u64::MAX), 0, &mut |_| true));
+    let sizes: Vec<_> = pages.map(|page| page.bundles.len()).collect();
+    assert!(sizes[..sizes.len() - 1].iter().all(|size| *size >= 5) && sizes.iter().sum::<usize>() == 64, "{sizes:?}");
     let mut board = self::board(&[1; 64]);
     let mut room = 3;
     let mut fits = |_: &usize| {
         room -= 1;
         room >= 0
     };
-    assert_eq!(board.claim(0, (1, u64::MAX), 0, &mut fits).unwrap().bundles.len(), 3);
+    assert_eq!(board.claim(0, (1, 0..u64::MAX), 0, &mut fits).unwrap().bundles.len(), 3);
     // One that fits nowhere is handed out all the same: whoever carries it out says what is wrong.
-    assert_eq!(board.claim(0, (1, u64::MAX), 0, &mut |_| false).unwrap().bundles.len(), 1);
+    assert_eq!(board.claim(0, (1, 0..u64::MAX), 0, &mut |_| false).unwrap().bundles.len(), 1);
 }
 
 #[test]
@@ -223,7 +230,7 @@ fn simulate(seed: u64, rules: Rules) -> Result<Counts, String> {
                 }
             }
             2..=5 if hosts[host].len() < 2 => {
-                if let Some(page) = board.claim(host, (8, u64::MAX), now_ms, &mut |_| true) {
+                if let Some(page) = board.claim(host, (8, 0..u64::MAX), now_ms, &mut |_| true) {
                     // The slice takes over from all that were lost, before it looks at anything.
                     if rules.is_fenced {
                         void.extend(lost.iter().copied());

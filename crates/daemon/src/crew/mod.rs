@@ -31,7 +31,7 @@ use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
 use model::{Exit, JobId, Pin, TransferSpec};
 use slice::{Carrier, Outcome, Task, steer};
-use state::{FAILURES_MAX, State, status_of};
+use state::{FAILURES_MAX, State, failure, status_of};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
@@ -43,6 +43,8 @@ pub use work::{Common, Work};
 
 /// Work for so long is handed out at once, by the rate of the host's last slice.
 const PAGE_MS: u64 = 15_000;
+/// And for so long at the end, which beginning it is worth.
+const LAST_MS: u64 = 2_000;
 /// Bundles that wait; the listing waits for them.
 const OPEN_MAX: usize = 1000;
 const LOOK: Duration = Duration::from_millis(200);
@@ -308,10 +310,12 @@ impl Crew<'_> {
                 if let Some(late) = state.board.late(host, now_ms) {
                     state.lose(late);
                 }
-                let (cost_max, mut room) = (state.hosts[host].rate.saturating_mul(PAGE_MS), self.list_bytes_max);
+                let rate = state.hosts[host].rate;
+                let cost = rate.saturating_mul(LAST_MS)..rate.saturating_mul(PAGE_MS);
+                let mut room = self.list_bytes_max;
                 let claimants = state.hosts.iter().filter(|host| host.takes()).count() * state.lanes();
                 let mut last: Option<Arc<Bundle>> = None;
-                let page = state.board.claim(host, (claimants, cost_max), now_ms, &mut |bundle| {
+                let page = state.board.claim(host, (claimants, cost), now_ms, &mut |bundle| {
                     let goes_with = |last: &Arc<Bundle>| match last.range {
                         Some(_) => bundle.continues(last),
                         None => bundle.range.is_none() && bundle.list_bytes <= room,
@@ -352,19 +356,17 @@ impl Crew<'_> {
                         return steer(self.work, task, Steer::Remove);
                     }
                     Status::Succeeded | Status::Partial => None,
-                    status => Some(told.ended.as_ref().map_or(status.word().to_owned(), |ended| {
-                        model::name::Escaped(ended.text.as_bytes()).to_string()
-                    })),
+                    status => Some(failure(status, &told)),
                 }
             }
-            Outcome::Lost(why) => Some(why),
+            Outcome::Lost(why) => Some(Error::new(Exit::Temporary, why)),
             Outcome::Stuck(why) => {
                 is_receivers = true;
-                Some(why)
+                Some(Error::new(Exit::Temporary, why))
             }
             Outcome::Refused(e) => {
                 state.hosts[task.host].failures = FAILURES_MAX;
-                Some(e.message)
+                Some(e)
             }
             Outcome::Full(text) => {
                 state.fail(
@@ -381,15 +383,15 @@ impl Crew<'_> {
                 self.changed.notify_all();
                 return;
             }
-            Outcome::TakesNone => Some("neither side carries out jobs".to_owned()),
+            Outcome::TakesNone => Some(Error::new(Exit::Temporary, "neither side carries out jobs")),
             Outcome::Taken | Outcome::Stopped => None,
         };
         if let Some(epoch) = task.epoch {
             state.lose(epoch);
         }
         match why {
-            Some(why) if is_receivers => state.blame_receiver(task, &why, self.now_ms(), self.work.tell),
-            Some(why) => state.blame(task, &why, self.now_ms(), self.work.tell),
+            Some(why) if is_receivers => state.blame_receiver(task, &why.message, self.now_ms(), self.work.tell),
+            Some(why) => state.blame(task, why, self.now_ms(), self.work.tell),
             None => {}
         }
         self.changed.notify_all();

@@ -266,26 +266,29 @@ impl State {
         }
     }
 
-    /// Notes that a host has not done what it was told to.
-    pub fn blame(&mut self, task: &Task, why: &str, now_ms: u64, tell: &dyn Fn(&str)) {
+    /// Notes that a host has not done what it was told to. What another try does not mend, it is not asked for again.
+    pub fn blame(&mut self, task: &Task, why: Error, now_ms: u64, tell: &dyn Fn(&str)) {
         let host = &mut self.hosts[task.host];
         let name = &host.share.name;
         host.share.lost += 1;
-        host.failures += 1;
+        let is_hopeless =
+            matches!(why.exit, Exit::Fatal | Exit::Refused | Exit::Usage | Exit::Authentication | Exit::Version);
+        host.failures = if is_hopeless { FAILURES_MAX } else { host.failures + 1 };
         host.not_before_ms = now_ms + (PAUSE_FIRST_MS << host.failures.min(6));
         let others = if task.epoch.is_some() { "; others take its part over" } else { "" };
-        tell(&format!("{name}: {why}{others}"));
+        let message = format!("{name}: {}", why.message);
+        tell(&format!("{message}{others}"));
         if host.failures >= FAILURES_MAX && host.out.is_none() {
-            host.out = Some(Error::new(Exit::Temporary, format!("{name}: {why}")));
             tell(&format!("{name} gets no more of this job"));
+            host.out = Some(Error { message, ..why });
         }
         if self.hosts.iter().all(|host| host.out.is_some()) {
-            let first = self.hosts[task.host].out.clone();
-            let message = first.map_or(String::new(), |error| error.message);
-            self.fail(
-                Error::new(Exit::Temporary, format!("no host is left that works on this job; the last: {message}"))
-                    .hint("what is delivered stays; the same command goes on"),
-            );
+            let last = self.hosts[task.host].out.clone().expect("it is out, as all are");
+            let message = format!("no host is left that works on this job; the last: {}", last.message);
+            let hint = last
+                .hint
+                .unwrap_or("what is delivered stays; once that is mended, the same command goes on".to_owned());
+            self.fail(Error::new(last.exit, message).hint(hint));
         }
     }
 
@@ -336,4 +339,12 @@ fn range_of(bundles: &[Arc<Bundle>]) -> Option<Extent> {
 
 pub fn status_of(told: &Told) -> Status {
     Status::from_number(told.news.status).unwrap_or(Status::Queued)
+}
+
+/// Why a slice failed, as the command of its host would have said it.
+pub fn failure(status: Status, told: &Told) -> Error {
+    let Some(ended) = &told.ended else { return Error::new(Exit::Temporary, status.word()) };
+    let escaped = |text: &str| Escaped(text.as_bytes()).to_string();
+    let error = Error::new(Exit::from_number(ended.code as i32), escaped(&ended.text));
+    if ended.hint.is_empty() { error } else { error.hint(escaped(&ended.hint)) }
 }

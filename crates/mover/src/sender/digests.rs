@@ -15,7 +15,7 @@ use wire::message::{AskDigests, DigestRecord, Digests};
 use wire::{CloseCode, Message, Refusal};
 
 /// Answers told in one message, and how often the thread looks whether the job still runs.
-const ANSWERS_AT_ONCE: usize = 64;
+const ANSWERS_AT_ONCE: usize = 512;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl SendJob {

@@ -23,6 +23,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Settled objects that are remembered, in case a holder describes them later than the lead.
 const PASSED_MAX: usize = 4 << 20;
+/// Small files in a queue, before those that are over are taken out of it.
+const QUEUED_MIN: usize = 8192;
 
 /// An object of the lead's that is wanted.
 pub struct Wanted {
@@ -478,6 +480,21 @@ impl Book {
         }
         for (holder, (brought, others)) in told {
             self.actions.push(Action::Settled { holder, brought, others });
+        }
+        self.forget_settled();
+    }
+
+    #[cfg(test)]
+    pub fn queued(&self) -> usize {
+        self.shared.len() + self.seats.iter().map(|seat| seat.queue.len()).sum::<usize>()
+    }
+
+    /// Keeps the queues of small files in proportion to what is open.
+    fn forget_settled(&mut self) {
+        let open = &self.objects;
+        let queues = self.seats.iter_mut().map(|seat| &mut seat.queue).chain([&mut self.shared]);
+        for queue in queues.filter(|queue| queue.len() > QUEUED_MIN.max(2 * open.len())) {
+            queue.retain(|id| open.contains_key(id));
         }
     }
 

@@ -491,3 +491,41 @@ fn what_a_holder_takes_back_is_asked_of_the_others_and_of_it_no_more() {
         assert_eq!(asked, BTreeSet::from([2]), "{withdrawn}");
     }
 }
+
+/// Of three holders that deliver one file after the other, in the order in which they were asked.
+#[test]
+fn small_files_are_asked_for_many_at_a_time_and_those_that_came_are_forgotten() {
+    const FILES: u64 = 40_000;
+    let mut book = Book::new(8 << 20, HOLDERS, true);
+    (0..HOLDERS).for_each(|holder| book.join(holder));
+    let modified = Timestamp { seconds: 7, nanoseconds: 0 };
+    for id in 1..=FILES {
+        book.listed(vec![Wanted { id, key: id, size_bytes: 1024, modified, is_large: false, kept: Vec::new() }]);
+        for holder in 1..HOLDERS {
+            let name = Name::new(b"file").unwrap();
+            book.offered(holder, id, Offer { theirs: id, name, size_bytes: 1024, modified, _charge: None });
+        }
+    }
+    book.lead_listed();
+    let mut asked: VecDeque<(usize, u64)> = VecDeque::new();
+    let (mut came, mut messages) = (0, 0);
+    while came < FILES {
+        book.assign();
+        for action in book.take_actions() {
+            match action {
+                Action::AskWhole(ids) => ids.iter().for_each(|id| book.told(*id, &[digest(*id, 0)])),
+                Action::Want { holder, whole, .. } => {
+                    messages += 1;
+                    asked.extend(whole.into_iter().map(|id| (holder, id)));
+                }
+                _ => {}
+            }
+        }
+        let Some((holder, id)) = asked.pop_front() else { continue };
+        book.staged(holder, id);
+        book.settled([id].into_iter());
+        came += 1;
+    }
+    assert!(messages * 100 <= FILES, "{messages} messages for {FILES} files");
+    assert!(book.queued() < FILES as usize / 2, "{} are still in queues", book.queued());
+}

@@ -32,7 +32,9 @@ impl Book {
         let mut wanted: BTreeMap<bool, Vec<(u64, Extent)>> = BTreeMap::new();
         let mut whole: BTreeMap<bool, Vec<u64>> = BTreeMap::new();
         let mut unknown = Vec::new();
-        while self.seats[holder].room(self.chunk_bytes) > 0 && self.may_take(holder) {
+        let seat = &self.seats[holder];
+        let enough = seat.asked_bytes + seat.room(self.chunk_bytes);
+        while self.seats[holder].asked_bytes < enough && self.may_take(holder) {
             if let Some((id, extent)) = self.next_chunk(holder) {
                 self.seats[holder].asked_bytes += extent.length();
                 let (theirs, is_again) = self.open(holder, id);
@@ -73,8 +75,16 @@ impl Book {
     }
 
     pub(super) fn want(&mut self, holder: usize, is_again: bool, whole: &[u64], parts: &[(u64, Extent)]) {
-        for whole in whole.chunks(FILES_AT_ONCE) {
-            self.actions.push(Action::Want { holder, is_again, whole: whole.to_vec(), parts: Vec::new() });
+        for id in whole {
+            match self.actions.last_mut() {
+                // Proofs come one after the other: what they open is asked for together.
+                Some(Action::Want { holder: of, is_again: again, whole, parts })
+                    if (*of, *again) == (holder, is_again) && parts.is_empty() && whole.len() < FILES_AT_ONCE =>
+                {
+                    whole.push(*id);
+                }
+                _ => self.actions.push(Action::Want { holder, is_again, whole: vec![*id], parts: Vec::new() }),
+            }
         }
         if !parts.is_empty() {
             self.actions.push(Action::Want { holder, is_again, whole: Vec::new(), parts: parts.to_vec() });
@@ -133,10 +143,8 @@ impl Book {
         }
         // First what nobody else has; then from the other end than the others.
         while let Some(id) = self.unshared.pop_front() {
-            match is_free(&self.objects, &id) {
-                true if self.objects[&id].numbers.keys().all(|of| *of == LEAD) => return Some(id),
-                true => self.shared.push_back(id),
-                false => {}
+            if is_free(&self.objects, &id) && self.objects[&id].numbers.keys().all(|of| *of == LEAD) {
+                return Some(id);
             }
         }
         std::iter::from_fn(|| self.shared.pop_back()).find(|id| is_free(&self.objects, id))
