@@ -171,11 +171,12 @@ impl Fake {
             Some(Fault::Status(status)) => error(status, if status == 503 { "SlowDown" } else { "InternalError" }),
             Some(Fault::AtOnce) => error(503, "SlowDown").with("retry-after", "0"),
             Some(Fault::Expired) => error(400, "ExpiredToken"),
+            // It is not carried out.
+            Some(Fault::OkWithError) => Said::new(200, b"<Error><Code>InternalError</Code></Error>"),
             Some(Fault::Abroad) => Said::new(307, b"").with("location", "http://127.0.0.1:1/"),
             _ => state.check(asked).unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange))),
         };
         match fault {
-            Some(Fault::OkWithError) => said = Said::new(200, b"<Error><Code>InternalError</Code></Error>"),
             Some(Fault::OkEmpty) => said = Said::new(200, b""),
             Some(Fault::Composite) => {
                 let said_of = [("x-amz-checksum-crc64nvme", "AAAAAAAAAAE="), ("x-amz-checksum-type", "COMPOSITE")];

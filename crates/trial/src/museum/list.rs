@@ -286,7 +286,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a third-party copy is done when its markers end",
         Test("dav", "a_copy_between_servers"),
     ),
-    ("dav-token-follows-redirects", "a token goes to where a server redirects", Test("dav", "redirects_end")),
+    (
+        "dav-token-follows-redirects",
+        "a token goes to where a server redirects",
+        Test("dav", "a_token_goes_to_no_other"),
+    ),
     ("trust-foreign-files", "files that others own or may change are believed", Test("daemon", "trust")),
     (
         "move-onto-itself",
