@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Owners that lose a bundle before it is put aside: it may be what they stumble over.
 const OWNERS_MAX: u8 = 3;
 /// Bundles in one page.
-const PAGE_MAX: usize = 64;
+const PAGE_MAX: usize = 1024;
 /// A claim is late when it takes so many times what it should, and at least `LATE_MIN_MS`.
 const LATE_FACTOR: u64 = 4;
 const LATE_MIN_MS: u64 = 30_000;

@@ -6,7 +6,7 @@
 use crate::failure::{Failure, Result, Why};
 use crate::path;
 use crate::site::Site;
-use model::{Generation, Timestamp, VersionToken};
+use model::{FailureKind, Generation, Timestamp, VersionToken};
 use std::collections::BTreeMap;
 use web::xml::Element;
 
@@ -20,6 +20,8 @@ pub struct Stat {
     /// Seconds since 1970.
     pub modified: i64,
     pub etag: String,
+    /// The server lists it and tells nothing of it.
+    pub is_hidden: bool,
 }
 
 impl Stat {
@@ -46,7 +48,7 @@ impl Site {
             response.length().ok_or_else(|| Failure::new(Why::Other, "the server does not say how long it is"))?;
         let modified = response.header("last-modified").and_then(web::date::header_moment).unwrap_or_default();
         let etag = response.header("etag").unwrap_or_default().to_owned();
-        Ok(Stat { is_directory: false, size_bytes, modified, etag })
+        Ok(Stat { size_bytes, modified, etag, ..Stat::default() })
     }
 
     /// What is in a directory, by name, without what is on its way there.
@@ -75,6 +77,26 @@ impl Site {
     }
 }
 
+/// Deeper than that a server may say that there is no end.
+pub const DEPTH_MAX: usize = 256;
+
+/// Why nothing is done with something that the server does not tell what it is.
+pub fn hidden() -> store::Error {
+    store::Error::of_kind(FailureKind::ReadError, "look at", b"", HIDDEN)
+}
+
+const HIDDEN: &str = "the server lists it and does not tell what it is";
+
+/// Why something is not removed: a server removes a directory with all that is in it.
+pub fn untouchable(stat: &Stat, path: &[u8]) -> Option<Failure> {
+    let failed = |text: &str| Some(Failure::new(Why::Other, text));
+    match path.iter().filter(|byte| **byte == b'/').count() {
+        _ if stat.is_hidden => failed(HIDDEN),
+        levels if levels > DEPTH_MAX => failed("it lies too deep"),
+        _ => None,
+    }
+}
+
 fn astray(why: &str) -> Failure {
     Failure::new(Why::Other, format!("the server's listing is not of what was asked for: {why}"))
 }
@@ -91,7 +113,12 @@ fn read(body: &[u8], path: &[u8]) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
         let href = href(response);
         let at = if is_literal { href.as_bytes().to_vec() } else { path::decoded(href) };
         let names = path::names(&at).map_err(|e| astray(&e))?;
-        let Some(stat) = stat(response)? else { continue };
+        let is_gone = response.get("status").and_then(|status| status.split(' ').nth(1)) == Some("404");
+        let stat = match stat(response)? {
+            Some(stat) => stat,
+            None if is_gone || names == asked => continue,
+            None => Stat { is_hidden: true, ..Stat::default() },
+        };
         match names.strip_prefix(&asked[..]) {
             Some([]) => this = Some(stat),
             Some([name]) => {
@@ -134,7 +161,7 @@ fn stat(response: &Element) -> Result<Option<Stat>> {
     let modified =
         prop.get("getlastmodified").and_then(|text| web::date::header_moment(text.trim())).unwrap_or_default();
     let etag = prop.get("getetag").unwrap_or_default().trim().to_owned();
-    Ok(Some(Stat { is_directory, size_bytes, modified, etag }))
+    Ok(Some(Stat { is_directory, size_bytes, modified, etag, is_hidden: false }))
 }
 
 #[cfg(test)]
@@ -162,6 +189,21 @@ mod tests {
         assert!(this.is_directory);
         let stat = Stat { size_bytes: 7, modified: 1_000_000_000, ..Stat::default() };
         assert_eq!(below, BTreeMap::from([(b"x%y".to_vec(), stat)]));
+    }
+
+    #[test]
+    fn what_is_listed_without_a_word_on_it_is_there_all_the_same() {
+        let hidden = |status: &str| format!("<D:response><D:href>/a%20b/x</D:href>{status}</D:response>");
+        for status in [
+            "<D:status>HTTP/1.1 403 Forbidden</D:status>",
+            "<D:propstat><D:prop><D:getcontentlength/></D:prop><D:status>HTTP/1.1 403 Forbidden</D:status></D:propstat>",
+        ] {
+            let (_, below) = read(listing(&hidden(status)).as_bytes(), b"/a b").unwrap();
+            let stat = &below[&b"x"[..]];
+            assert!(stat.is_hidden && untouchable(stat, b"x").is_some(), "{status}");
+        }
+        let gone = hidden("<D:status>HTTP/1.1 404 Not Found</D:status>");
+        assert!(read(listing(&gone).as_bytes(), b"/a b").unwrap().1.is_empty());
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! Invariant: a directory is removed only after it was seen to be empty, because servers remove one with all that is in it.
 
 use crate::failure::{Failure, Why};
-use crate::listing::Stat;
+use crate::listing::{DEPTH_MAX, Stat, hidden, untouchable};
 use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
-use crate::source::{DEPTH_MAX, NAMES_MAX};
+use crate::source::NAMES_MAX;
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
 use std::any::Any;
@@ -99,8 +99,16 @@ impl DavShelf {
         };
         let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
         let place = |name: &[u8]| (path::below(at, name), [below, slash, name].concat());
-        let (directories, files): (Vec<_>, Vec<_>) = children.into_iter().partition(|(_, stat)| stat.is_directory);
         let mut is_gone = true;
+        let is_removable = |(name, stat): &(Vec<u8>, Stat)| match untouchable(stat, below) {
+            Some(failure) => {
+                is_gone = told.failed(&place(name).1, failure.on("remove", b""));
+                false
+            }
+            None => true,
+        };
+        let children: Vec<_> = children.into_iter().filter(is_removable).collect();
+        let (directories, files): (Vec<_>, Vec<_>) = children.into_iter().partition(|(_, stat)| stat.is_directory);
         for some in files.chunks(AT_ONCE) {
             if is_stopped() {
                 return false;
@@ -175,6 +183,7 @@ impl Shelf for DavShelf {
         while let Some(step) = steps.pop() {
             let goes_on = match step {
                 Step::Left(path) => visit(Visit::Left { path: &path }),
+                Step::Object(item) if item.stat.is_hidden => visit(Visit::Failed { path: &item.path, error: hidden() }),
                 Step::Object(item) => {
                     let opener = &|| -> Opener {
                         let file = DavFile::new(self.site.clone(), item.at.clone(), item.stat.clone());

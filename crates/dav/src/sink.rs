@@ -6,7 +6,7 @@
 use crate::failure::Failure;
 use crate::job::{Directory, Job, fault};
 use crate::large::DavLarge;
-use crate::listing::Stat;
+use crate::listing::{Stat, untouchable};
 use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
@@ -74,6 +74,9 @@ impl DavSink {
         };
         if fate == Fate::Spare || (!stat.is_directory && fate != Fate::Remove) {
             return false;
+        }
+        if let Some(failure) = untouchable(stat, shown) {
+            return failed(prune, &failure);
         }
         let mut is_gone = fate == Fate::Remove;
         if stat.is_directory {

@@ -3,7 +3,7 @@
 //! Invariants: siblings come in the order of their names, a directory before what is in it; a directory that cannot be listed is
 //! told as a failure. Directories alone are remembered.
 
-use crate::listing::Stat;
+use crate::listing::{DEPTH_MAX, Stat, hidden};
 use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
@@ -11,7 +11,6 @@ use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectI
 use std::sync::Arc;
 use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
-pub const DEPTH_MAX: usize = 256;
 /// Names of directories that are within each other.
 pub const NAMES_MAX: usize = 2_000_000;
 
@@ -114,6 +113,10 @@ impl Scan<'_> {
     fn object(&mut self, name: Name, stat: &Stat) -> Result<()> {
         let above = &self.levels.last().expect("a scan is in a directory").directory;
         let shown = [&above.shown[..], name.as_bytes()].concat();
+        if stat.is_hidden {
+            self.failed(&shown, &hidden());
+            return Ok(());
+        }
         let file = (!stat.is_directory).then_some((stat.size_bytes, stat.modified));
         let selection = self.source.selection.clone();
         let is_taken = selection.takes(&shown, stat.is_directory, file);

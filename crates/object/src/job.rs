@@ -4,6 +4,7 @@
 
 use crate::bucket::Bucket;
 use crate::calls::{Condition, Object};
+use crate::compared::Compared;
 use crate::crowd::{Crowd, Seen};
 use crate::failure::{Failure, Why};
 use crate::key::{KEY_BYTES_MAX, of_name};
@@ -37,6 +38,7 @@ pub struct Job {
     pub listed: Mutex<VecDeque<(Arc<Directory>, usize)>>,
     /// What stands at a key whose object is wanted.
     pub decided: Mutex<HashMap<String, Condition>>,
+    pub compared: Compared,
     /// Numbers of keys that this job wrote: what was listed of them is out of date.
     pub written: Mutex<HashSet<u64>>,
 }
@@ -123,14 +125,26 @@ impl Job {
         meta
     }
 
-    /// On what a key is written, which it is after that.
-    pub fn condition(&self, key: &str, rule: PublishRule) -> Condition {
+    /// Writes a key on the condition that what stands there is what was decided on, or was compared. That holds for the next
+    /// attempt too where this one fails.
+    pub fn write<T>(
+        &self,
+        key: &str,
+        rule: PublishRule,
+        write: impl FnOnce(&Condition) -> crate::failure::Result<T>,
+    ) -> crate::failure::Result<T> {
         self.written.lock().unwrap().insert(self.bucket.number(key, ""));
         let decided = self.decided.lock().unwrap().remove(key);
-        match rule {
+        let compared = self.compared.take(key);
+        let condition = match rule {
             PublishRule::NoReplace => Condition::Absent,
-            PublishRule::Replace => decided.unwrap_or(Condition::Any),
+            PublishRule::Replace => decided.or(compared.map(Condition::Is)).unwrap_or(Condition::Any),
+        };
+        let written = write(&condition);
+        if written.is_err() && rule == PublishRule::Replace && condition != Condition::Any {
+            self.decided.lock().unwrap().insert(key.to_owned(), condition);
         }
+        written
     }
 
     /// An error where a directory has the name of a file, as far as is known without asking.
@@ -149,8 +163,8 @@ impl Job {
 
     pub fn publish(&self, entry: &Entry, key: &str, bytes: &[u8], rule: PublishRule) -> Result<()> {
         self.is_free(entry, key)?;
-        let condition = self.condition(key, rule);
-        let published = self.bucket.publish(key, bytes, &self.meta(entry), &condition);
+        let meta = self.meta(entry);
+        let published = self.write(key, rule, |condition| self.bucket.publish(key, bytes, &meta, condition));
         published.map_err(|failure| failure.on("publish", key))
     }
 
@@ -163,14 +177,11 @@ impl Job {
         copy: impl FnOnce(&Condition) -> crate::failure::Result<()>,
     ) -> Result<()> {
         self.is_free(entry, key)?;
-        let condition = self.condition(key, rule);
-        copy(&condition).map_err(|failure| {
+        self.write(key, rule, copy).map_err(|failure| {
             if matches!(failure.why, Why::Condition | Why::Conflict) || failure.may_pass() {
                 return failure.on("publish", key);
             }
             self.bucket.copies_not.store(true, Relaxed);
-            // What was decided holds for the next attempt too.
-            self.decided.lock().unwrap().insert(key.to_owned(), condition);
             Error::of_kind(FailureKind::Other, "publish", key.as_bytes(), &format!("copy within the store: {failure}"))
         })
     }
@@ -306,7 +317,7 @@ impl Job {
         Ok(directory)
     }
 
-    /// Makes the marker of a directory.
+    /// Makes the marker of a directory, on which nothing but its metadata may be.
     pub fn mark(&self, directory: &Directory, entry: &Entry) -> Result<()> {
         let put = self.bucket.put(&directory.prefix, b"", &self.meta(entry), &Condition::Any);
         put.map(drop).map_err(|failure| failure.on("make directory", &directory.prefix))

@@ -28,6 +28,7 @@ mod known;
 mod crowd;
 mod source;
 mod reading;
+mod compared;
 mod job;
 mod sink;
 mod lane;

@@ -53,6 +53,9 @@ impl Bucket {
             for listed in page.objects {
                 let Some(part) = listed.key.strip_prefix(prefix) else { return Err(astray()) };
                 match crate::key::to_name(part) {
+                    _ if part.is_empty() && listed.size_bytes > 0 => {
+                        found.odd.push((listed.key, "it has content, and the name of a directory".to_owned()));
+                    }
                     _ if part.is_empty() => found.marker = Some(listed),
                     Ok(name) => found.names.entry(bytes(&name)).or_default().object = Some(listed),
                     Err(why) => found.odd.push((listed.key, why)),

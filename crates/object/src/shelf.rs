@@ -8,7 +8,6 @@ use crate::calls::{Condition, Listed, Object};
 use crate::failure::{Failure, Why};
 use crate::key;
 use crate::listing::{Child, Children};
-use crate::metadata;
 use crate::reading::{ObjectFile, changed};
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
@@ -86,7 +85,7 @@ impl ObjectShelf {
         let mut found = status(&self.bucket, &self.key, &listed);
         found.modified = object.modified();
         found.mode = object.mode.map_or(found.mode, |mode| mode & 0o7777);
-        if object.mode.is_some_and(metadata::is_link) {
+        if crate::source::is_link(object) {
             let (target, _) = self.bucket.read_whole(&self.key, size_bytes as usize)?;
             found.kind = FileKind::Symlink(target.into());
         }

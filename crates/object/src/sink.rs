@@ -7,9 +7,10 @@
 
 use crate::bucket::Bucket;
 use crate::calls::{Condition, Object};
+use crate::compared::Compared;
 use crate::failure::Failure;
 use crate::job::{Directory, Job, fault};
-use crate::key::of_name;
+use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::lane::ObjectSinkLane;
 use crate::listing::Child;
 use crate::metadata;
@@ -52,6 +53,7 @@ impl ObjectSink {
             directories,
             listed: Mutex::default(),
             decided: Mutex::default(),
+            compared: Compared::default(),
             written: Mutex::default(),
         };
         ObjectSink { job: Arc::new(job) }
@@ -61,6 +63,12 @@ impl ObjectSink {
     fn prune_one(&self, key: String, child: &Child, path: &[u8], pruning: &mut Pruning, prune: &mut Prune<'_>) -> bool {
         let bucket = &self.job.bucket;
         let mut is_gone = true;
+        if child.is_directory && key.len() >= KEY_BYTES_MAX {
+            let message = "the store lists keys that are longer than keys can be".to_owned();
+            (prune.failed)(model::Failure { path: path.to_vec(), kind: FailureKind::Other, message });
+            pruning.keep(path);
+            return false;
+        }
         if child.is_directory {
             let fate = (prune.fate)(path, true);
             if fate == Fate::Spare {
@@ -138,7 +146,10 @@ impl Sink for ObjectSink {
     }
 
     fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
-        Ok(Arc::new(ObjectFile::open(&self.job.bucket, &self.job.key(entry)?)?))
+        let key = self.job.key(entry)?;
+        let file = ObjectFile::open(&self.job.bucket, &key)?;
+        self.job.compared.note(key, &file.object.etag);
+        Ok(Arc::new(file))
     }
 
     fn touch(&self, entry: &Entry) -> Result<()> {
@@ -149,6 +160,10 @@ impl Sink for ObjectSink {
         let failed = |failure: Failure| failure.on("set time", &key);
         let there = self.job.bucket.head(&key).map_err(failed)?;
         let there = there.ok_or_else(|| fault(FailureKind::NotFound, "set time", entry, "no such object"))?;
+        if self.job.compared.take(&key).is_some_and(|etag| etag != there.etag) {
+            let why = "something else was written there while it was compared";
+            return Err(fault(FailureKind::InTheWay, "set time", entry, why));
+        }
         let meta = self.job.meta(entry);
         let bucket = &self.job.bucket;
         bucket.copy((&bucket.name, &key, &there.etag), &key, Some(&meta), &Condition::Any).map_err(failed)
@@ -309,11 +324,18 @@ impl Sink for ObjectSink {
         }
         let there =
             self.job.bucket.head(&directory.prefix).map_err(|failure| failure.on("look at", &directory.prefix))?;
-        let is_same = |there: Object| {
+        let is_same = |there: &Object| {
             there.modified == Some(entry.generation.modified)
                 && there.mode.is_some_and(|mode| mode & 0o7777 == entry.mode)
         };
-        if there.is_some_and(is_same) { Ok(()) } else { self.job.mark(&directory, entry) }
+        match there {
+            Some(there) if there.size_bytes > 0 => {
+                let why = "an object with content has the name of this directory";
+                Err(fault(FailureKind::InTheWay, "set time", entry, why))
+            }
+            Some(there) if is_same(&there) => Ok(()),
+            _ => self.job.mark(&directory, entry),
+        }
     }
 
     fn close(&self) {

@@ -124,7 +124,7 @@ impl Looked {
 }
 
 /// Whether an object is what a symbolic link is kept as.
-fn is_link(known: &Object) -> bool {
+pub fn is_link(known: &Object) -> bool {
     let is_target = (1..=TARGET_BYTES_MAX as u64).contains(&known.size_bytes);
     is_target && known.mode.is_some_and(metadata::is_link)
 }

@@ -378,8 +378,9 @@ impl StagedFile for ObjectUpload {
                 let Digest::Crc64Nvme(crc) = DigestAlgorithm::Crc64Nvme.combine(&sums, self.part_bytes, size) else {
                     unreachable!("a combined CRC is a CRC")
                 };
-                let condition = self.job.condition(&self.key, rule);
-                self.job.bucket.publish_parts(&self.key, &id, &parts, crc, &condition)
+                let bucket = &self.job.bucket;
+                self.job
+                    .write(&self.key, rule, |condition| bucket.publish_parts(&self.key, &id, &parts, crc, condition))
             }
         };
         published.map_err(|failure| self.not_published(failure))?;

@@ -186,6 +186,45 @@ fn a_rival_is_not_replaced() {
     assert_eq!(bed.fake.content("large").as_deref(), Some(&b"rival"[..]));
 }
 
+/// The second attempt replaces no more than the first.
+#[test]
+fn what_was_decided_on_holds_for_every_attempt() {
+    let bed = bed();
+    bed.fake.put("a", b"seen");
+    let sink = bed.sink();
+    assert!(matches!(sink.decide(&file(1, "a", 3)), Ok(Decision::Replace { .. })));
+    bed.fake.order("PUT", "/bkt/a", 0, 1, Fault::Status(403));
+    assert!(put(&*sink, "a", b"own", PublishRule::Replace).is_err());
+    bed.fake.put("a", b"rival");
+    assert_eq!(put(&*sink, "a", b"own", PublishRule::Replace).unwrap_err().kind, FailureKind::InTheWay);
+    assert_eq!(bed.fake.content("a").as_deref(), Some(&b"rival"[..]));
+}
+
+/// What was compared, too.
+#[test]
+fn what_was_compared_is_what_is_replaced_or_given_a_time() {
+    let bed = bed();
+    bed.fake.put("a", b"old");
+    let (sink, entry) = (bed.sink(), file(1, "a", 3));
+    sink.open_published(&entry).unwrap();
+    bed.fake.put("a", b"new");
+    assert_eq!(sink.touch(&entry).unwrap_err().kind, FailureKind::InTheWay);
+    sink.open_published(&entry).unwrap();
+    bed.fake.put("a", b"newer");
+    assert_eq!(put(&*sink, "a", b"own", PublishRule::Replace).unwrap_err().kind, FailureKind::InTheWay);
+    assert_eq!(bed.fake.content("a").as_deref(), Some(&b"newer"[..]));
+}
+
+#[test]
+fn an_object_with_content_that_is_called_like_a_directory_stays() {
+    let bed = bed();
+    bed.fake.put("gone/", b"content");
+    bed.fake.put("gone/x", b"1");
+    let (removed, failed) = prune(&*bed.sink());
+    assert!(removed == ["gone/x"] && failed.is_empty(), "{removed:?} {failed:?}");
+    assert_eq!(bed.fake.content("gone/").as_deref(), Some(&b"content"[..]));
+}
+
 #[test]
 fn a_store_that_passes_conditions_over_is_looked_at_before_it_is_written_to() {
     let bed = bed();

@@ -155,11 +155,12 @@ impl Client {
             _ => connection.write(head.as_bytes()).and_then(|()| connection.write(request.body)),
         };
         // A server that refuses may answer and close before all was sent: what it said tells more than that.
+        let is_whole = sent.is_ok();
         let head = match (sent, connection.head(self.patience)) {
             (_, Ok(head)) => head,
             (Err(e), Err(_)) | (Ok(()), Err(e)) => return Err(e),
         };
-        self.answer(connection, request.method, head, true)
+        self.answer(connection, request.method, head, is_whole)
     }
 
     /// The answer whose head came on a connection, which may be used again only after a request that was sent whole.

@@ -253,11 +253,18 @@ impl Connection {
     /// Waits for leave to send a body: nothing where it came, or did not come for so long; the final answer where that came instead.
     pub fn leave(&mut self, patience: Duration) -> Result<Option<Head>> {
         self.patience = patience;
+        let mut interim = 0;
         let answer = loop {
             match self.parse() {
                 Ok(Some(head)) if head.status >= 200 => break Ok(Some(head)),
                 Ok(Some(head)) if head.status == 100 => break Ok(None),
-                Ok(Some(_)) => continue,
+                Ok(Some(_)) if interim >= INTERIM_MAX => {
+                    break Err(self.malformed("it says again and again that it will answer"));
+                }
+                Ok(Some(_)) => {
+                    interim += 1;
+                    continue;
+                }
                 Err(e) => break Err(e),
                 Ok(None) => {}
             }

@@ -77,8 +77,9 @@ impl Upload {
                 Err(Error::new(ErrorKind::Settings, "more was to be sent than was said"))
             }
             Some(left) => {
+                self.connection.write(bytes)?;
                 *left -= bytes.len() as u64;
-                self.connection.write(bytes)
+                Ok(())
             }
         }
     }

@@ -61,7 +61,19 @@ impl Alone {
         self.bytes as f64 / rates.into_iter().fold(f64::MAX, f64::min)
     }
 
-    fn predicted_seconds(&self, buffer_bytes: u64) -> Option<f64> {
+    /// How much later the path ends than if everything were written when it begins: a bucket takes no file that still grows, so each
+    /// waits for its last byte.
+    fn late_seconds(&self, sizes: &[u64]) -> f64 {
+        let slowest = self.bytes as f64 / self.slowest_seconds();
+        let (mut before, mut late) = (0.0, 0.0);
+        for size in sizes.iter().map(|size| *size as f64) {
+            late = f64::max(late, (before + size) / self.instrument - before / slowest);
+            before += size;
+        }
+        late
+    }
+
+    fn predicted_seconds(&self, buffer_bytes: u64, sizes: &[u64]) -> Option<f64> {
         let delay_seconds = RTT_MS as f64 / 1e3;
         let leg = Leg {
             bytes_per_second: self.path,
@@ -75,7 +87,7 @@ impl Alone {
         let (source_buffer_bytes, sink_buffer_bytes) = (buffer_bytes as f64, buffer_bytes as f64);
         let (source, sink, volume_bytes) = (self.storage, self.store, self.bytes as f64);
         let legs = Legs { source, source_buffer_bytes, leg, sink_buffer_bytes, sink, volume_bytes };
-        legs.times().map(|times| times.delivered_seconds)
+        legs.times().map(|times| self.late_seconds(sizes) + times.delivered_seconds)
     }
 }
 
@@ -102,7 +114,7 @@ pub fn run(context: &mut Context) -> Result<()> {
     let path = path_alone(context, &stand, probe)?;
     let store = stalling(stand.store_alone(probe)?);
     let alone = Alone { bytes, instrument: link * INSTRUMENT_SHARE, storage, path, store };
-    let predicted = alone.predicted_seconds(buffer_bytes);
+    let predicted = alone.predicted_seconds(buffer_bytes, &appender::sizes(bytes, context.options.seed));
     keep_set_up(context, &stand, &alone, predicted)?;
     let (mut calm, mut rough, mut wrong, mut curves) = (Vec::new(), Vec::new(), 0, Vec::new());
     for round in 1..=context.options.rounds.unwrap_or(1) {
@@ -305,5 +317,18 @@ fn draw(context: &mut Context, alone: &Alone, curves: Vec<(String, Vec<Moment>)>
                 of("slowest leg alone", plot::Kind::Bound, bound),
             ],
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_waits_for_the_last_byte_of_the_first_large_file() {
+        let fast = Stalling { bytes_per_second: 100.0, stall_seconds: 0.0, period_seconds: 1.0 };
+        let alone = Alone { bytes: 120, instrument: 10.0, storage: fast, path: 5.0, store: fast };
+        assert_eq!(alone.late_seconds(&[10, 100, 10]), 9.0);
+        assert_eq!(alone.late_seconds(&[10; 12]), 1.0);
     }
 }

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME:PATH", env = "THALWEG_REPLICA")]
     replica: Vec<OsString>,
     /// Other endpoints that see the same files as that of SRC: all of them send, each a part; or how many of the hosts of that endpoint
-    /// [default: all that it tells of] (docs/hosts.md)
+    /// [default between endpoints: all that it tells of] (docs/hosts.md)
     #[arg(long, value_name = "all|N|NAME,...", value_delimiter = ',', env = "THALWEG_HOSTS")]
     hosts: Vec<String>,
     /// The same for the endpoint of DST: each of them receives a part

@@ -527,3 +527,17 @@ fn a_destination_that_nobody_may_write_to_ends_a_copy_by_several_hosts_with_its_
     assert_eq!(ran.code, Some(6), "{}", ran.stderr);
     assert!(ran.error().contains("the last: a") && ran.error().contains("is read-only"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_receiver_that_cannot_write_costs_the_copy_nothing_but_itself() {
+    if !needs::root() {
+        return;
+    }
+    let mut site = Site::new(&["a1", "a2"], &["b1"]);
+    site.tree(4);
+    fs::create_dir_all(site.bed.path("to/y")).unwrap();
+    let script = "mount --bind to to && mount -o remount,bind,ro to && exec \"$0\" \"$@\"";
+    site.serve_behind(&["unshare", "--mount", "sh", "-c", script], "b2", "to");
+    site.bed.run(&["cp", "--hosts", "a2", "--to-hosts", "b2", "a1:x/", "b1:y/"]).succeeded();
+    site.assert_whole();
+}

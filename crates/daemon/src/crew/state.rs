@@ -42,6 +42,8 @@ pub struct Host {
     pub rate: u64,
     pub failures: u32,
     pub not_before_ms: u64,
+    /// The receiver with which it could not do its part at all, if there was one.
+    hopeless_with: Option<usize>,
     /// Why nothing is given to it any more.
     pub out: Option<Error>,
 }
@@ -57,6 +59,7 @@ impl Host {
             rate: 0,
             failures: 0,
             not_before_ms: 0,
+            hopeless_with: None,
             out: None,
         }
     }
@@ -268,12 +271,20 @@ impl State {
 
     /// Notes that a host has not done what it was told to. What another try does not mend, it is not asked for again.
     pub fn blame(&mut self, task: &Task, why: Error, now_ms: u64, tell: &dyn Fn(&str)) {
-        let host = &mut self.hosts[task.host];
+        let (receivers, host) = (self.receivers.len(), &mut self.hosts[task.host]);
         let name = &host.share.name;
         host.share.lost += 1;
         let is_hopeless =
             matches!(why.exit, Exit::Fatal | Exit::Refused | Exit::Usage | Exit::Authentication | Exit::Version);
-        host.failures = if is_hopeless { FAILURES_MAX } else { host.failures + 1 };
+        // Unless it may be for the receiver.
+        let is_certain = receivers == 1 || host.hopeless_with.is_some_and(|other| other != task.receiver);
+        if is_hopeless {
+            host.hopeless_with = Some(task.receiver);
+            let receiver = &mut self.receivers[task.receiver];
+            receiver.failures += 1;
+            receiver.not_before_ms = now_ms + (PAUSE_FIRST_MS << receiver.failures.min(6));
+        }
+        host.failures = if is_hopeless && is_certain { FAILURES_MAX } else { host.failures + 1 };
         host.not_before_ms = now_ms + (PAUSE_FIRST_MS << host.failures.min(6));
         let others = if task.epoch.is_some() { "; others take its part over" } else { "" };
         let message = format!("{name}: {}", why.message);

@@ -4,7 +4,7 @@
 
 use super::attributes::Attributes;
 use super::held::Small;
-use super::remote::{Asked, Faulty, Remote, Rename, join};
+use super::remote::{Asked, Faulty, Remote, Rename, absent, join};
 use model::{Entry, FailureKind, ObjectId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -160,7 +160,8 @@ impl<R: Remote> Job<R> {
         let mut looks = self.server.look_all(&wanted).into_iter();
         let each = group.iter().zip(paths);
         each.map(|((_, _, rule), path)| match path.is_ok() && must_look(rule) {
-            true => looks.next().is_none_or(|look| look.is_err()),
+            // A look that failed says nothing.
+            true => looks.next().is_some_and(|look| matches!(absent(look), Ok(None))),
             false => path.is_ok(),
         })
         .collect()

@@ -6,6 +6,7 @@ use super::questions::Question;
 use crate::digest::{chunk_at, of_chunk, of_file};
 use crate::progress::count;
 use model::{End, Extent, Kind};
+use os::time::Instant;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use wire::{CloseCode, Message, Refusal};
 /// Answers told in one message, and how often the thread looks whether the job still runs.
 const ANSWERS_AT_ONCE: usize = 512;
 const PATIENCE: Duration = Duration::from_millis(500);
+/// What was answered waits so long for what is answered next.
+const TOLD_WITHIN: Duration = Duration::from_millis(50);
 
 impl SendJob {
     /// Takes a question in; it is answered later.
@@ -59,7 +62,7 @@ impl SendJob {
 
 fn run(job: &Arc<SendJob>) {
     let mut lane = job.source.lane();
-    let mut answers = Vec::new();
+    let (mut answers, mut told) = (Vec::new(), Instant::now());
     while !job.end.is_set() && !job.is_complete() {
         let mut state = job.asked.state.lock().unwrap();
         let Some(Question { object, chunks }) = state.queue.pop_front() else {
@@ -74,8 +77,10 @@ fn run(job: &Arc<SendJob>) {
         drop(state);
         let digest = digest_of(job, &mut *lane, &object, chunks).unwrap_or_default();
         answers.push(DigestRecord { object: object.entry.id.0, digest });
-        if answers.len() >= ANSWERS_AT_ONCE || object.entry.size_bytes() > (1 << 20) {
+        let is_enough = answers.len() >= ANSWERS_AT_ONCE || object.entry.size_bytes() > (1 << 20);
+        if is_enough || told.elapsed() >= TOLD_WITHIN {
             tell(job, &mut answers);
+            told = Instant::now();
         }
     }
 }

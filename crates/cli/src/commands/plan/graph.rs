@@ -28,7 +28,7 @@ pub struct ModelArgs {
     )]
     graph: Option<PathBuf>,
     /// A source on this host and a destination that was calibrated
-    #[arg(value_name = "SRC DST", num_args = 2)]
+    #[arg(value_names = ["SRC", "DST"], num_args = 2)]
     locations: Vec<OsString>,
     /// Leave a knob at this value; may be given several times
     #[arg(long, value_name = "KNOB=N", value_parser = fixed, value_delimiter = ',', env = "THALWEG_FIX")]

@@ -115,6 +115,8 @@ pub struct Book {
     left_bytes: u64,
     now_us: u64,
     actions: Vec<Action>,
+    /// What each holder described and need not bring, to be told to it together.
+    unused: Vec<Vec<u64>>,
 }
 
 impl Book {
@@ -137,6 +139,7 @@ impl Book {
             left_bytes: 0,
             now_us: 0,
             actions: Vec::new(),
+            unused: vec![Vec::new(); holders],
         }
     }
 
@@ -146,7 +149,11 @@ impl Book {
     }
 
     pub fn take_actions(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.actions)
+        let mut actions = std::mem::take(&mut self.actions);
+        for (holder, unused) in self.unused.iter_mut().enumerate().filter(|(_, unused)| !unused.is_empty()) {
+            actions.push(Action::Settled { holder, brought: Vec::new(), others: std::mem::take(unused) });
+        }
+        actions
     }
 
     pub fn tallies(&self) -> Vec<Tally> {
@@ -241,7 +248,7 @@ impl Book {
         }
         for holder in 1..self.seats.len() {
             if let Some(offer) = self.seats[holder].waiting.remove(&key) {
-                self.actions.push(Action::Settled { holder, brought: Vec::new(), others: vec![offer.theirs] });
+                self.unused[holder].push(offer.theirs);
             }
         }
     }
@@ -252,10 +259,8 @@ impl Book {
             return;
         }
         for holder in 1..self.seats.len() {
-            let others: Vec<_> = self.seats[holder].waiting.drain().map(|(_, offer)| offer.theirs).collect();
-            if !others.is_empty() {
-                self.actions.push(Action::Settled { holder, brought: Vec::new(), others });
-            }
+            let others = self.seats[holder].waiting.drain().map(|(_, offer)| offer.theirs);
+            self.unused[holder].extend(others);
         }
     }
 
@@ -273,18 +278,14 @@ impl Book {
         let is_over = self.is_listed || self.passed.contains(&key) || !self.seats[holder].is_here;
         match self.keys.get(&key) {
             Some(id) => self.matched(holder, *id, offer),
-            None if is_over => {
-                self.actions.push(Action::Settled { holder, brought: Vec::new(), others: vec![offer.theirs] });
-            }
+            None if is_over => self.unused[holder].push(offer.theirs),
             None => _ = self.seats[holder].waiting.insert(key, offer),
         }
     }
 
     /// What of a holder's listing is not to be had from it.
     pub fn unused(&mut self, holder: usize, theirs: Vec<u64>) {
-        if !theirs.is_empty() {
-            self.actions.push(Action::Settled { holder, brought: Vec::new(), others: theirs });
-        }
+        self.unused[holder].extend(theirs);
     }
 
     fn matched(&mut self, holder: usize, id: u64, offer: Offer) {
@@ -299,7 +300,7 @@ impl Book {
             };
             let name = model::name::Escaped(offer.name.as_bytes()).to_string();
             tally.difference.get_or_insert(format!("{name}: {what}"));
-            return self.actions.push(Action::Settled { holder, brought: Vec::new(), others: vec![offer.theirs] });
+            return self.unused[holder].push(offer.theirs);
         }
         match &object.work {
             Work::Small { of: None, .. } => {
@@ -317,8 +318,9 @@ impl Book {
 
     /// A holder takes back what it offered: it changed there, or cannot be read.
     pub fn withdrawn(&mut self, holder: usize, theirs: u64) {
-        self.seats[holder].waiting.retain(|_, offer| offer.theirs != theirs);
-        let Some(id) = self.seats[holder].ids.remove(&theirs) else { return };
+        let Some(id) = self.seats[holder].ids.remove(&theirs) else {
+            return self.seats[holder].waiting.retain(|_, offer| offer.theirs != theirs);
+        };
         let Some(object) = self.objects.get_mut(&id) else { return };
         object.numbers.remove(&holder);
         self.seats[holder].large.remove(&id);
@@ -375,6 +377,8 @@ impl Book {
             self.relieve(of, size_bytes + FILE_COST_BYTES);
         }
         self.left_bytes = self.left_bytes.saturating_sub(size_bytes);
+        // An empty file is something too.
+        self.seats[holder].moved_at_us = self.now_us;
         self.seats[holder].tally.bytes += size_bytes;
         self.seats[holder].tally.files += 1;
     }
@@ -425,7 +429,7 @@ impl Book {
                 let before = of.take();
                 let others = object.numbers.keys().filter(|other| **other != LEAD && !refused.contains(other));
                 let others: Vec<_> = others.copied().collect();
-                match others.is_empty() {
+                match object.numbers.len() == 1 {
                     true => self.unshared.push_front(id),
                     false => self.shared.push_back(id),
                 }
@@ -486,13 +490,14 @@ impl Book {
 
     #[cfg(test)]
     pub fn queued(&self) -> usize {
-        self.shared.len() + self.seats.iter().map(|seat| seat.queue.len()).sum::<usize>()
+        self.shared.len() + self.unshared.len() + self.seats.iter().map(|seat| seat.queue.len()).sum::<usize>()
     }
 
     /// Keeps the queues of small files in proportion to what is open.
     fn forget_settled(&mut self) {
         let open = &self.objects;
-        let queues = self.seats.iter_mut().map(|seat| &mut seat.queue).chain([&mut self.shared]);
+        let shared = [&mut self.shared, &mut self.unshared];
+        let queues = self.seats.iter_mut().map(|seat| &mut seat.queue).chain(shared);
         for queue in queues.filter(|queue| queue.len() > QUEUED_MIN.max(2 * open.len())) {
             queue.retain(|id| open.contains_key(id));
         }
@@ -520,6 +525,7 @@ impl Book {
                 let Some(holder) = of.filter(|holder| *holder != LEAD) else { return };
                 match (told.is_some(), object.numbers.get(&holder).copied()) {
                     (true, Some(theirs)) => {
+                        self.seats[holder].moved_at_us = self.now_us;
                         let is_again = !object.opened.insert(holder);
                         self.want(holder, is_again, &[theirs], &[]);
                     }

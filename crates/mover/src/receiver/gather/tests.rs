@@ -529,3 +529,69 @@ fn small_files_are_asked_for_many_at_a_time_and_those_that_came_are_forgotten() 
     assert!(messages * 100 <= FILES, "{messages} messages for {FILES} files");
     assert!(book.queued() < FILES as usize / 2, "{} are still in queues", book.queued());
 }
+
+fn book_of_small_files(count: u64) -> Book {
+    let mut book = Book::new(8 << 20, HOLDERS, true);
+    let modified = Timestamp { seconds: 7, nanoseconds: 0 };
+    book.join(1);
+    for id in 1..=count {
+        book.listed(vec![Wanted { id, key: id, size_bytes: 1024, modified, is_large: false, kept: Vec::new() }]);
+        let name = Name::new(b"file").unwrap();
+        book.offered(1, id, Offer { theirs: id, name, size_bytes: 1024, modified, _charge: None });
+    }
+    book.lead_listed();
+    book.assign();
+    for action in book.take_actions() {
+        if let Action::AskWhole(ids) = action {
+            ids.iter().for_each(|id| book.told(*id, &[digest(*id, 0)]));
+        }
+    }
+    book.take_actions();
+    book
+}
+
+/// What of the lead's is asked of the lead.
+fn wanted_of_lead(book: &mut Book) -> usize {
+    let of_lead = |action: Action| match action {
+        Action::Want { holder: LEAD, whole, .. } => whole.len(),
+        _ => 0,
+    };
+    book.take_actions().into_iter().map(of_lead).sum()
+}
+
+#[test]
+fn a_small_file_of_which_every_holder_has_other_content_is_asked_of_the_lead() {
+    let mut book = book_of_small_files(1);
+    book.bad(1, 1, Extent::new(0, 1024), wrong(1, 0, 1));
+    book.join(LEAD);
+    book.assign();
+    assert_eq!(wanted_of_lead(&mut book), 1);
+}
+
+#[test]
+fn of_a_slow_holders_small_files_an_idle_one_takes_half_at_once() {
+    let mut book = book_of_small_files(1000);
+    book.join(LEAD);
+    // The lead has shown its rate; the other one stands still.
+    for second in 1..4 {
+        book.tick(second * 1_000_000, &[second * 1_000_000, 0, 0]);
+    }
+    assert!((400..=600).contains(&wanted_of_lead(&mut book)));
+}
+
+#[test]
+fn whoever_waits_for_what_the_lead_has_to_tell_is_not_silent() {
+    let mut book = Book::new(8 << 20, HOLDERS, true);
+    let modified = Timestamp { seconds: 7, nanoseconds: 0 };
+    (0..HOLDERS).for_each(|holder| book.join(holder));
+    for id in 1..=10_000 {
+        book.listed(vec![Wanted { id, key: id, size_bytes: 1024, modified, is_large: false, kept: Vec::new() }]);
+        let name = Name::new(b"file").unwrap();
+        book.offered(1, id, Offer { theirs: id, name, size_bytes: 1024, modified, _charge: None });
+    }
+    for second in 1..20 {
+        book.assign();
+        book.tick(second * 1_000_000, &[second * 1_000_000, 0, 0]);
+    }
+    assert!(!book.take_actions().iter().any(|action| matches!(action, Action::Drop(1, _))));
+}

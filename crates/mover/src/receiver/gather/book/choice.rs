@@ -104,7 +104,8 @@ impl Book {
         if !self.is_listed || is_fastest || seat.rate == 0.0 || total == 0.0 {
             return true;
         }
-        seat.seconds_for(self.chunk_bytes) <= f64::max(1.0, SLOWER * self.left_bytes as f64 / total)
+        let next_bytes = if seat.large.is_empty() { FILE_COST_BYTES } else { self.chunk_bytes };
+        seat.seconds_for(next_bytes) <= f64::max(1.0, SLOWER * self.left_bytes as f64 / total)
     }
 
     fn next_chunk(&mut self, holder: usize) -> Option<(u64, Extent)> {
@@ -187,7 +188,7 @@ impl Book {
         let is_alive = |seat: &Seat| seat.is_here && seat.asked_bytes > 0 && last(seat) < SILENCE_US / 3;
         for holder in 0..self.seats.len() {
             let is_silent = self.seats[holder].is_here && last(&self.seats[holder]) >= SILENCE_US;
-            if is_silent && self.seats.iter().any(is_alive) {
+            if is_silent && self.seats.iter().any(is_alive) && !self.waits_for_lead(holder) {
                 let why = format!("it sent nothing for {} s", SILENCE_US / 1_000_000);
                 self.gone(holder, &why, false);
                 self.actions.push(Action::Drop(holder, why));
@@ -201,7 +202,18 @@ impl Book {
         }
     }
 
-    /// Whoever has nothing to do takes a chunk that another one would need much longer for. The lead is not taken from: only it
+    /// Whether nothing can come of a holder because the lead has not told what it is to be.
+    fn waits_for_lead(&self, holder: usize) -> bool {
+        let is_untold = |id: &u64| {
+            let work = self.objects.get(id).map(|object| &object.work);
+            matches!(work, Some(Work::Small { told: None, .. }))
+        };
+        let small = &self.seats[holder].small;
+        let bytes: u64 = small.iter().map(|id| self.objects[id].size_bytes + FILE_COST_BYTES).sum();
+        !small.is_empty() && self.seats[holder].asked_bytes <= bytes && small.iter().all(is_untold)
+    }
+
+    /// Whoever has nothing to do takes a chunk, or half of the small files, that another one would need much longer for. The lead is not taken from: only it
     /// can say that what it sent was one version.
     fn take_from_slow(&mut self, idle: usize) {
         let chunk_bytes = self.chunk_bytes;
@@ -216,10 +228,12 @@ impl Book {
         if self.seats[idle].rate == 0.0 || needs < SLOWER * own + 1.0 {
             return;
         }
-        if let Some(id) = self.seats[slow].small.last().copied()
-            && self.objects.get(&id).is_some_and(|object| object.numbers.contains_key(&idle))
-        {
-            return self.release(id, None);
+        let has_it = |id: &&u64| self.objects.get(id).is_some_and(|object| object.numbers.contains_key(&idle));
+        let small: Vec<u64> = self.seats[slow].small.iter().rev().filter(has_it).copied().collect();
+        if !small.is_empty() {
+            small[..small.len().div_ceil(2)].iter().for_each(|id| self.release(*id, None));
+            // Before the slow one takes them again.
+            return self.give(idle);
         }
         let ids: Vec<u64> = self.seats[slow].ids.values().take(LOOKED_AT).copied().collect();
         for id in ids {
