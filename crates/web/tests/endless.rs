@@ -33,3 +33,17 @@ fn what_has_no_end_is_an_error() {
         assert!(error.kind == ErrorKind::Malformed && error.text.contains(why), "{why}: {error}");
     }
 }
+
+#[test]
+fn leave_to_send_that_is_promised_again_and_again_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = Origin::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {}
+    });
+    let client = Client::new(origin, &Trust::Host).unwrap();
+    let request = Request { method: "PUT", target: "/x", headers: &[], body: b"" };
+    let error = client.begin(&request, Some(10)).err().unwrap();
+    assert!(error.kind == ErrorKind::Malformed && error.text.contains("again and again"), "{error}");
+}

@@ -9,7 +9,7 @@ use crate::workspace::{Tracked, Violation, Workspace};
 
 const LIST: &str = "crates/trial/src/faults.toml";
 const PAGE: &str = "docs/findings.md";
-const MUSEUM: &str = "crates/trial/src/museum.rs";
+const MUSEUM: &str = "crates/trial/src/museum/list.rs";
 const COMMANDS: &str = "crates/trial/src/main.rs";
 /// Number, what happens, what is expected: what stands before what holds it.
 const WORDS: usize = 3;

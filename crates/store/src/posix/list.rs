@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 /// Names sorted by inode before they are looked at: on disks the inode table is then read in order. Larger
 /// directories are sorted piece by piece.
@@ -222,4 +223,12 @@ impl Walk<'_> {
         let path = self.tree.path(at.key.0, name);
         Found::Failed(Failure { path, kind: error.kind, message: error.message() })
     }
+}
+
+/// How long ago a file changed, by the clock of this host.
+pub fn age_of(status: &Stat) -> Duration {
+    let Timestamp { seconds, nanoseconds } = generation_of(status).version.changed();
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds.min(999_999_999));
+    SystemTime::now().duration_since(changed).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ mod unhinted;
 
 use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
-use super::list::{self, date_of, generation_of, read_directory};
+use super::list::{self, age_of, date_of, generation_of, read_directory};
 use super::tree::Tree;
 use super::writers::Writers;
 use crate::source::{DirectoryKey, End, Event, Restart, SourceObject, Watch};
@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Two stores within one tick of a file system's clock leave the same times behind; this is more than two ticks.
 const TICKS: Duration = Duration::from_millis(25);
@@ -311,8 +311,10 @@ impl PosixWatch {
         let inode = (status.st_dev, status.st_ino);
         let known = self.places.get(&place);
         let same = self.inodes.get(&inode).copied().filter(|number| self.files.contains_key(number));
+        // Another name of it may be known as a file of its own.
+        let is_own = |number: u64| self.files.get(&number).is_some_and(|file| inode_of(file) == inode);
         match (known, same) {
-            (Some(number), Some(same)) if number == same => self.look_again(number, directory, (status, None), hear),
+            (Some(number), _) if is_own(number) => self.look_again(number, directory, (status, None), hear),
             (_, Some(same)) if model::mutant::is_on("trust-the-inode") || self.is_moved(same) => {
                 if let Some(other) = known.filter(|other| *other != same) {
                     self.forget(other);
@@ -498,10 +500,12 @@ impl PosixWatch {
     fn forget(&mut self, number: u64) {
         let Some(file) = self.files.remove(&number) else { return };
         self.absent.remove(&number);
+        let inode = inode_of(&file);
         let place = (file.key, file.name);
         self.places.remove_if(&place, number);
-        let version = &file.generation.version;
-        self.inodes.remove(&(version.storage(), version.object()));
+        if self.inodes.get(&inode) == Some(&number) {
+            self.inodes.remove(&inode);
+        }
     }
 
     fn entry(
@@ -590,12 +594,8 @@ impl Watch for PosixWatch {
     }
 }
 
-/// How long ago a file changed, by the clock of this host.
-fn age_of(status: &Stat) -> Duration {
-    let Timestamp { seconds, nanoseconds } = generation_of(status).version.changed();
-    let changed =
-        SystemTime::UNIX_EPOCH + Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds.min(999_999_999));
-    SystemTime::now().duration_since(changed).unwrap_or_default()
+fn inode_of(file: &File) -> (u64, u64) {
+    (file.generation.version.storage(), file.generation.version.object())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a file ends only as it was seen at two looks.
 
+use super::super::list::age_of;
 use super::super::writers::{self, Writers};
 use super::*;
 use rustix::fs::{Mode, OFlags, openat};

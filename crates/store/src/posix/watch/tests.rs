@@ -2,8 +2,8 @@
 
 use crate::posix::PosixSource;
 use crate::source::{Event, Source, Watch};
-use model::follow::{Follow, Until};
-use model::{Kind, ObjectId};
+use model::follow::{Follow, FollowEnd, Until};
+use model::{Kind, Name, ObjectId};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -22,9 +22,13 @@ struct Watched {
 
 impl Watched {
     fn new(dir: &Path, until: Until) -> Watched {
+        Watched::ended_by(dir, until, Vec::new())
+    }
+
+    fn ended_by(dir: &Path, until: Until, ends: Vec<FollowEnd>) -> Watched {
         let mut source = PosixSource::new();
         source.add_local(format!("{}/", dir.display()).as_bytes()).unwrap();
-        let watch = source.watch(&Follow::new(until, Vec::new())).unwrap().unwrap();
+        let watch = source.watch(&Follow::new(until, ends)).unwrap().unwrap();
         Watched { watch, names: HashMap::new(), ended: Vec::new() }
     }
 
@@ -145,4 +149,22 @@ fn an_overflow_of_hints_is_made_up_for_by_listing() {
     }
     fs::write(dir.path().join("last"), b"").unwrap();
     watched.wait_until_found("last");
+}
+
+/// Some programs give a file its name by a link, and take the unfinished one away.
+#[test]
+fn a_finished_name_that_is_a_link_is_complete_when_the_unfinished_one_goes_at_the_very_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let stop = FollowEnd::Marker(Name::new(b"STOP").unwrap());
+    let mut watched = Watched::ended_by(dir.path(), Until::parse("rename").unwrap(), vec![stop]);
+    fs::write(path("f.part"), b"whole").unwrap();
+    watched.wait_until_found("f.part");
+    fs::hard_link(path("f.part"), path("f")).unwrap();
+    watched.wait_until_found("f");
+    fs::write(path("STOP"), b"").unwrap();
+    // Everything is listed the last time.
+    (0..5).for_each(|_| watched.look());
+    fs::remove_file(path("f.part")).unwrap();
+    watched.wait_until_ended("f");
 }
