@@ -5,7 +5,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Endpoints that see one directory `from`, and others that see one directory `to`.
@@ -237,8 +238,12 @@ fn one_file_is_sent_by_all_hosts_and_what_a_killed_one_had_by_others() {
     let done = site.bed.wait(child).succeeded().done();
     site.assert_whole();
     assert!(host(&done, "a2")["lost"].as_u64() > Some(0), "{done}");
-    // Its owner changes the file in place.
+    // What stands still may write to nothing that has its name.
     let large = site.bed.path("to/y/deep/large");
+    let inode = |path: &Path| fs::metadata(path).map(|of| (of.dev(), of.ino())).ok();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten().filter_map(|one| inode(&one.path()));
+    assert!(!open.collect::<Vec<_>>().contains(&inode(&large).unwrap()), "a host has it open that may go on");
+    // Its owner changes the file in place.
     let mut changed = fs::read(&large).unwrap();
     changed.fill(7);
     fs::write(&large, &changed).unwrap();

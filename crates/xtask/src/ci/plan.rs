@@ -10,8 +10,8 @@ use super::step::{Selection, Step, Work};
 use super::surroundings::{Extent, Surroundings};
 use crate::workspace::Package;
 
-/// Modules of the end-to-end tests that judge by times.
-const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "loads::"];
+/// End-to-end tests that judge by times: what their names begin with.
+const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "loads::", "rates::high_gets"];
 /// Programs that judge by times, or by what else the machine does.
 const PROGRAMS_BY_THE_CLOCK: &[&str] =
     &["bench", "bench/race", "emulator", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
