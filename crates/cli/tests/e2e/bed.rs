@@ -48,7 +48,7 @@ impl Bed {
     pub fn command(&self, home: &str, args: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(program());
         for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"THALWEG_") {
+            if name.as_encoded_bytes().starts_with(b"THALWEG_") && name != "THALWEG_MUTANT" {
                 command.env_remove(name);
             }
         }
