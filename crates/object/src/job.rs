@@ -317,7 +317,7 @@ impl Job {
         Ok(directory)
     }
 
-    /// Makes the marker of a directory, on which nothing but its metadata may be.
+    /// Makes the marker of a directory.
     pub fn mark(&self, directory: &Directory, entry: &Entry) -> Result<()> {
         let put = self.bucket.put(&directory.prefix, b"", &self.meta(entry), &Condition::Any);
         put.map(drop).map_err(|failure| failure.on("make directory", &directory.prefix))

@@ -225,6 +225,11 @@ impl Walk<'_> {
     }
 }
 
+/// File system and inode.
+pub fn inode_of(generation: &Generation) -> (u64, u64) {
+    (generation.version.storage(), generation.version.object())
+}
+
 /// How long ago a file changed, by the clock of this host.
 pub fn age_of(status: &Stat) -> Duration {
     let Timestamp { seconds, nanoseconds } = generation_of(status).version.changed();

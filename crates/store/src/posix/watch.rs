@@ -14,7 +14,7 @@ mod unhinted;
 
 use super::facts::STAGING_PREFIX;
 use super::hints::{Hint, Hints};
-use super::list::{self, age_of, date_of, generation_of, read_directory};
+use super::list::{self, age_of, date_of, generation_of, inode_of, read_directory};
 use super::tree::Tree;
 use super::writers::Writers;
 use crate::source::{DirectoryKey, End, Event, Restart, SourceObject, Watch};
@@ -312,7 +312,7 @@ impl PosixWatch {
         let known = self.places.get(&place);
         let same = self.inodes.get(&inode).copied().filter(|number| self.files.contains_key(number));
         // Another name of it may be known as a file of its own.
-        let is_own = |number: u64| self.files.get(&number).is_some_and(|file| inode_of(file) == inode);
+        let is_own = |number: u64| self.files.get(&number).is_some_and(|file| inode_of(&file.generation) == inode);
         match (known, same) {
             (Some(number), _) if is_own(number) => self.look_again(number, directory, (status, None), hear),
             (_, Some(same)) if model::mutant::is_on("trust-the-inode") || self.is_moved(same) => {
@@ -500,7 +500,7 @@ impl PosixWatch {
     fn forget(&mut self, number: u64) {
         let Some(file) = self.files.remove(&number) else { return };
         self.absent.remove(&number);
-        let inode = inode_of(&file);
+        let inode = inode_of(&file.generation);
         let place = (file.key, file.name);
         self.places.remove_if(&place, number);
         if self.inodes.get(&inode) == Some(&number) {
@@ -592,10 +592,6 @@ impl Watch for PosixWatch {
         }
         Ok(())
     }
-}
-
-fn inode_of(file: &File) -> (u64, u64) {
-    (file.generation.version.storage(), file.generation.version.object())
 }
 
 #[cfg(test)]

@@ -209,12 +209,13 @@ impl Book {
             matches!(work, Some(Work::Small { told: None, .. }))
         };
         let small = &self.seats[holder].small;
-        let bytes: u64 = small.iter().map(|id| self.objects[id].size_bytes + FILE_COST_BYTES).sum();
+        let objects = small.iter().filter_map(|id| self.objects.get(id));
+        let bytes: u64 = objects.map(|object| object.size_bytes + FILE_COST_BYTES).sum();
         !small.is_empty() && self.seats[holder].asked_bytes <= bytes && small.iter().all(is_untold)
     }
 
-    /// Whoever has nothing to do takes a chunk, or half of the small files, that another one would need much longer for. The lead is not taken from: only it
-    /// can say that what it sent was one version.
+    /// Whoever has nothing to do takes a chunk, or half of the small files, that another one would need much longer for. The lead
+    /// is not taken from: only it can say that what it sent was one version.
     fn take_from_slow(&mut self, idle: usize) {
         let chunk_bytes = self.chunk_bytes;
         let own = chunk_bytes as f64 / self.seats[idle].rate.max(1.0);
