@@ -28,6 +28,8 @@ enum Lie {
     Endless,
     /// Names that climb, and names that stand there twice.
     Names,
+    /// It does not say whether a name is taken.
+    Blind,
 }
 
 /// More than sockets buffer on the way.
@@ -101,6 +103,7 @@ fn serve(stream: &TcpStream, lie: Lie, files: &Files) -> std::io::Result<()> {
             _ if !is_there && !["STOR", "RNTO", "MKD", "PASS", "TYPE", "MFMT", "NOOP"].contains(&word) => {
                 out.write_all(b"550 No such file\r\n")?;
             }
+            "MLST" if lie == Lie::Blind && path == "/d/new" => out.write_all(b"451 not now\r\n")?,
             "MLST" => write!(out, "250-\r\n {} {path}\r\n250 End\r\n", facts(files, path))?,
             "SIZE" => {
                 let cut = usize::from(lie == Lie::Short);
@@ -230,6 +233,18 @@ fn a_file_that_does_not_lie_there_whole_gets_no_name() {
         let error = write(&fake, is_large).unwrap_err();
         assert_eq!(error.kind, FailureKind::DigestMismatch, "{error}");
         assert!(!fake.files.lock().unwrap().contains_key("/d/new"), "{lie:?}");
+    }
+}
+
+/// A rename replaces at such a server.
+#[test]
+fn a_look_that_failed_makes_no_name_free() {
+    for is_large in [false, true] {
+        let fake = start(Lie::Blind);
+        fake.files.lock().unwrap().insert("/d/new".to_owned(), b"theirs".to_vec());
+        let error = write(&fake, is_large).unwrap_err();
+        assert!(error.to_string().contains("451 not now"), "{error}");
+        assert_eq!(fake.files.lock().unwrap()["/d/new"], b"theirs");
     }
 }
 

@@ -187,6 +187,29 @@ pub fn set_max_pacing_rate(socket: &impl AsFd, bytes_per_second: u64) -> io::Res
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The longest that the kernel waits before it sends again what nothing answers: it doubles its patience each time, so that a path
+/// that was away for a while stays unused for as long again. With the 15 times that a kernel tries by default a connection lasts
+/// as long as nobody gives it up.
+const RTO_MAX: Duration = Duration::from_secs(3);
+
+/// Has the kernel look for a path that is away at least every `RTO_MAX`. False where it cannot: before Linux 6.15.
+pub(crate) fn limit_backoff(socket: &impl AsFd) -> bool {
+    /// Of `linux/tcp.h`, for which `libc` has no name yet.
+    const TCP_RTO_MAX_MS: libc::c_int = 44;
+    let milliseconds = RTO_MAX.as_millis() as libc::c_int;
+    // SAFETY: the pointer and length describe `milliseconds`, which outlives the call; the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MAX_MS,
+            (&raw const milliseconds).cast(),
+            mem::size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    result == 0
+}
+
 /// Waits until the socket is ready for one of `events`, or failed; `TimedOut` once `deadline` has passed.
 pub(crate) fn wait_until(socket: &impl AsFd, events: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
     loop {
@@ -241,6 +264,14 @@ mod tests {
         assert_eq!((info.bytes_sent, info.bytes_received), (100_000, 1), "{info:?}");
         assert_eq!(TcpInfo::sample(&far).unwrap().bytes_received, 100_000);
         assert!(info.rtt_us > 0 && info.rtt_us_min <= info.rtt_us + info.rtt_var_us * 8, "{info:?}");
+    }
+
+    #[test]
+    fn a_kernel_that_can_looks_often_for_a_path_that_is_away() {
+        let (near, _far) = pair();
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let numbers: Vec<u32> = release.split(['.', '-']).take(2).filter_map(|number| number.parse().ok()).collect();
+        assert!(limit_backoff(&near) || numbers < vec![6, 15], "Linux {release}");
     }
 
     #[test]

@@ -13,7 +13,6 @@ use crate::job::{Directory, Job, fault};
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::lane::ObjectSinkLane;
 use crate::listing::Child;
-use crate::metadata;
 use crate::reading::ObjectFile;
 use crate::removal::Pruning;
 use crate::source::ObjectSource;
@@ -230,7 +229,7 @@ impl Sink for ObjectSink {
             return Err(fault(FailureKind::Special, "make symbolic link", entry, "it is none"));
         };
         let (there, key) = (self.job.there(entry)?, self.job.key(entry)?);
-        let is_link = there.as_ref().is_some_and(|there| there.mode.is_some_and(metadata::is_link));
+        let is_link = there.as_ref().is_some_and(crate::source::is_link);
         if is_link && self.job.bucket.read_whole(&key, target.len())?.0 == target[..] {
             return Ok(false);
         }

@@ -311,7 +311,7 @@ impl Scan<'_> {
                 return;
             }
             // Whether a link leads to the same place is not known without asking.
-            if known.mode.is_some_and(metadata::is_link) {
+            if is_link(known) {
                 generation.modified = UNKNOWN_TIME;
             }
             self.object(name, Kind::File, mode, generation);
@@ -507,5 +507,18 @@ impl SourceLane for ObjectLane {
             Some(file) => file.extent(extent, block, each),
             None => store::read_by_blocks(file, extent, block, each),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_longer_than_a_target_or_empty_is_no_link() {
+        let mode = metadata::mode(&metadata::link_mode());
+        let of = |size_bytes: u64| is_link(&Object { size_bytes, mode, ..Object::default() });
+        let longest = TARGET_BYTES_MAX as u64;
+        assert_eq!([0, 1, longest, longest + 1, 50 << 30].map(of), [false, true, true, false, false]);
     }
 }

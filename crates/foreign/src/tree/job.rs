@@ -130,16 +130,17 @@ impl<R: Remote> Job<R> {
             .zip(&paths)
             .zip(&is_free)
             .filter_map(|(((from, _, rule), path), is_free)| {
-                let to = path.as_ref().ok().filter(|_| *is_free)?;
+                let to = path.as_ref().ok().filter(|_| matches!(is_free, Ok(true)))?;
                 Some(Rename { from, to, is_over: *rule == PublishRule::Replace && replaces })
             })
             .collect();
         let mut renamed = self.server.rename_all(&renames).into_iter();
-        let mut publish = |path: Result<Vec<u8>>, entry: &Entry, rule, is_free| {
+        let mut publish = |path: Result<Vec<u8>>, entry: &Entry, rule, is_free: Asked<bool, R>| {
             let path = path?;
             match is_free {
-                false => Err(Self::in_the_way(entry, rule)),
-                true => match renamed.next().expect("each was asked for") {
+                Err(fault) => Err(fault.on("publish", &path)),
+                Ok(false) => Err(Self::in_the_way(entry, rule)),
+                Ok(true) => match renamed.next().expect("each was asked for") {
                     Ok(()) => {
                         *self.newest.lock().unwrap() = Some(path);
                         Ok(())
@@ -153,7 +154,12 @@ impl<R: Remote> Job<R> {
     }
 
     /// Which of the names may be given: a rename may be leave to replace, so that whoever must not replace looks before.
-    fn free(&self, group: &[(&[u8], &Entry, PublishRule)], paths: &[Result<Vec<u8>>], replaces: bool) -> Vec<bool> {
+    fn free(
+        &self,
+        group: &[(&[u8], &Entry, PublishRule)],
+        paths: &[Result<Vec<u8>>],
+        replaces: bool,
+    ) -> Vec<Asked<bool, R>> {
         let must_look = |rule: &PublishRule| !replaces || (R::RENAME_REPLACES && *rule == PublishRule::NoReplace);
         let wanted = group.iter().zip(paths).filter(|((_, _, rule), _)| must_look(rule));
         let wanted: Vec<_> = wanted.filter_map(|(_, path)| path.as_ref().ok().cloned()).collect();
@@ -161,8 +167,8 @@ impl<R: Remote> Job<R> {
         let each = group.iter().zip(paths);
         each.map(|((_, _, rule), path)| match path.is_ok() && must_look(rule) {
             // A look that failed says nothing.
-            true => looks.next().is_some_and(|look| matches!(absent(look), Ok(None))),
-            false => path.is_ok(),
+            true => looks.next().map_or(Ok(false), |look| Ok(absent(look)?.is_none())),
+            false => Ok(path.is_ok()),
         })
         .collect()
     }
