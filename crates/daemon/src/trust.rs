@@ -213,13 +213,24 @@ impl PrivateDirectory {
 
     /// Gives `name` this content in one step. Until then it lies under `.NAME.RANDOM`, which nobody can foresee.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_and(name, bytes, |_| Ok(()))
+    }
+
+    /// The same, so that a power loss leaves what there was before or all of this.
+    pub fn write_durably(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_and(name, bytes, File::sync_all)?;
+        Ok(rustix::fs::fsync(&self.fd)?)
+    }
+
+    fn write_and(&self, name: &str, bytes: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
         let (staging, flags) = match mutant::is_on("follow-a-planted-link") {
             true => (format!(".{name}.new"), OFlags::TRUNC),
             false => (random_name(&format!(".{name}.")), OFlags::EXCL | OFlags::NOFOLLOW),
         };
         let flags = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, &staging, flags, Mode::from_raw_mode(0o600))?;
-        let written = File::from(fd).write_all(bytes);
+        let mut file = File::from(fd);
+        let written = file.write_all(bytes).and_then(|()| sync(&file));
         let named = written.and_then(|()| Ok(rustix::fs::renameat(&self.fd, &staging, &self.fd, name)?));
         if named.is_err() {
             let _ = self.remove(OsStr::new(&staging));

@@ -126,7 +126,7 @@ impl Cell {
         };
         let plain = streams.iter().map(|n| Setting::of(*n, "auto", &[]));
         let others = ways.iter().flat_map(|(way, flags)| few.map(|n| Setting::of(n, way, flags)));
-        plain.chain(others).collect()
+        plain.chain(others).take(SETTINGS_MAX).collect()
     }
 }
 

@@ -13,13 +13,13 @@ use crate::output::{self, shown};
 use crate::place::Places;
 use crate::transfer::{self, Finished, Reachable, Request, Ssh};
 use ::transfer::Means;
-use daemon::sets::{Finder, Kept, Trust, close, offer};
+use daemon::sets::{Finder, Kept, Trust, close, offer, offer_pages};
 use daemon::{EndpointBook, Paths};
 use model::name::Escaped;
 use model::set::catalogue::{PAGE_BYTES_MAX, PageLine};
 use model::set::note::digest_of;
 use model::set::signed::PublicKey;
-use model::set::{Catalogue, Readers};
+use model::set::{Catalogue, Note, Readers, Signed};
 use model::{DigestAlgorithm, Exit, Location, TransferSpec};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -80,8 +80,8 @@ pub struct Args {
 struct Found {
     catalogue: Catalogue,
     names: Vec<String>,
-    /// Endpoints that serve the copy have to know who may read it.
-    is_private: bool,
+    /// Where the note is kept that says who may read it, if not everybody may: endpoints that serve the copy have to know.
+    closed_by: Option<Kept>,
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
@@ -150,24 +150,46 @@ fn fetch(
     let found = match named {
         Some(digest) => {
             let (catalogue, names) = finder.catalogue(PageLine { digest, bytes: PAGE_BYTES_MAX })?;
-            Found { catalogue, names, is_private: false }
+            Found { catalogue, names, closed_by: owner(paths, &finder, &trust, &digest)? }
         }
-        None => by_name(args, &finder, &trust, is_first)?,
+        None => by_name(args, paths, &finder, &trust, is_first)?,
     };
     let mut request = request(args, holders)?;
-    if found.is_private {
-        close(&kept, &request.spec.destination)?;
+    if let Some(owner) = &found.closed_by {
+        close(owner, &request.spec.destination)?;
     }
     request.spec.options.chunk_bytes = found.catalogue.chunk_bytes;
     request.catalogue = Some(Arc::new(found.catalogue));
     let finished = transfer::run(&request, started, interrupt, events)?;
-    if finished.error.is_none() && named.is_none() {
-        offer(&kept, &request.spec.destination, found.names)?;
+    match finished.error {
+        None if named.is_none() => offer(&kept, &request.spec.destination, found.names)?,
+        None if found.closed_by.is_some() => offer_pages(&kept, &request.spec.destination, found.names)?,
+        _ => {}
     }
     Ok(finished)
 }
 
-fn by_name(args: &Args, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> Result<Found> {
+/// The set with readers of its own that a catalogue asked for by its digest belongs to, if a holder says so.
+fn owner(paths: &Paths, finder: &Finder<'_>, trust: &Trust, digest: &[u8; 32]) -> Result<Option<Kept>> {
+    for holder in finder.holders {
+        let Ok(bytes) = finder.note_bytes(holder)? else { continue };
+        let note = Signed::parse(&bytes).and_then(|signed| Note::parse(&signed.text)).ok();
+        let is_private = |note: &Note| note.catalogue == *digest && note.readers != Readers::Public;
+        let Some(note) = note.filter(is_private) else { continue };
+        let kept = Kept::open(paths, &note.name)?;
+        let lock = kept.lock()?;
+        match kept.judge(&bytes, trust) {
+            Ok(_) => kept.keep(&bytes, &lock)?,
+            // A later one is known: it says who may read the set now.
+            Err(e) if e.exit == Exit::Refused => {}
+            Err(e) => return Err(e),
+        }
+        return Ok(Some(kept));
+    }
+    Ok(None)
+}
+
+fn by_name(args: &Args, paths: &Paths, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> Result<Found> {
     let (note, refused) = finder.note(trust)?;
     refused.iter().for_each(|e| output::note(&format!("not taken: {}", e.message)));
     if is_first && *trust == Trust::First && !args.quiet {
@@ -182,7 +204,8 @@ fn by_name(args: &Args, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> R
             "ask its publisher to publish it again",
         ));
     }
-    Ok(Found { catalogue, names, is_private: note.readers != Readers::Public })
+    let is_private = note.readers != Readers::Public;
+    Ok(Found { catalogue, names, closed_by: is_private.then(|| Kept::open(paths, &note.name)).transpose()? })
 }
 
 fn digest(set: &str) -> Result<Option<[u8; 32]>> {

@@ -5,7 +5,7 @@ use crate::exit::{self, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::{self, counted};
 use daemon::Paths;
-use daemon::sets::{Finder, Kept, Publication, publish};
+use daemon::sets::{Finder, Kept, Publication, publish, recall};
 use model::options::CHUNK_BYTES_DEFAULT;
 use model::quantity::ByteCount;
 use model::set::catalogue::PageLine;
@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         None => paths.identity()?,
     };
     let key_before = args.previous_key.as_deref().map(existing_key).transpose()?;
+    recall(&kept, &directory)?;
     let before = catalogue_before(&kept);
     let readers_before = kept.note()?.map_or(Readers::Public, |(_, note)| note.readers);
     let published = publish(

@@ -152,6 +152,7 @@ fn notes_that_are_forged_older_or_signed_by_others_are_refused() {
     fs::write(&note, forged).unwrap();
     assert!(bed.run(&fetch).with(41).stderr.contains("not to be trusted"));
     // Somebody else publishes under the same name.
+    fs::remove_file(&note).unwrap();
     let args = ["publish", "a/set", "--as", NAME, "--key", "other"];
     assert!(bed.command("impostor", &args).status().unwrap().success());
     bed.run(&fetch).with(41);
@@ -238,4 +239,95 @@ fn a_link_in_place_of_a_sets_own_directory_is_not_followed() {
     bed.run(&["fetch", NAME, "copy/", "--from", "a:set"]).with(23);
     assert_eq!(fs::read(bed.path("copy/file")).unwrap(), b"content");
     assert_eq!(fs::read_dir(bed.path("elsewhere")).unwrap().count(), 0);
+}
+
+/// The directory says what was published there, whoever publishes it next.
+#[test]
+fn serial_and_readers_go_on_under_another_state_directory_and_nobody_elses_set_is_replaced() {
+    let bed = Bed::new();
+    make(&bed);
+    let reader = "ab".repeat(32);
+    let as_user = |user: &str, (name, key): (&str, &str), more: &[&str]| {
+        let args = [&["publish", "a/set", "--as", name, "--key", key][..], more].concat();
+        bed.finish(bed.command(user, &args))
+    };
+    as_user("publisher", (NAME, "key"), &["--readers", &reader]).succeeded();
+    let note = || fs::read_to_string(bed.path("a/set/.thalweg-set/note")).unwrap();
+    assert!(note().contains("serial 1\n") && note().contains(&format!("readers {reader}\n")));
+    as_user("another", (NAME, "key"), &[]).succeeded();
+    assert!(note().contains("serial 2\n") && note().contains(&format!("readers {reader}\n")), "{}", note());
+    as_user("publisher", (NAME, "key"), &[]).succeeded();
+    assert!(note().contains("serial 3\n"), "{}", note());
+    let before = note();
+    let refused = as_user("another", ("example.org/other", "key"), &[]).with(4);
+    assert!(refused.error().contains("/.thalweg-set to publish it as a new set"), "{}", refused.stderr);
+    as_user("third", (NAME, "other.key"), &[]).with(41);
+    assert_eq!(note(), before);
+}
+
+/// Size and time say nothing of a file that was put back after it had been read.
+#[test]
+fn what_was_put_back_with_its_old_time_is_read_again_even_after_a_fetch() {
+    let bed = Bed::new();
+    let _server = serve(&bed, &["a"]);
+    make(&bed);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(100);
+    for file in ["a/set/d/e/middle", "a/set/large"] {
+        fs::File::options().write(true).open(bed.path(file)).unwrap().set_modified(old).unwrap();
+    }
+    publish(&bed, &[]);
+    overwrite(&bed.path("a/set/d/e/middle"), &noise(3 << 20, 9));
+    // What a fetch keeps at the publisher's is no word on the publisher's files.
+    let ticket = bed.path("ticket-a").display().to_string();
+    bed.finish(bed.command("publisher", &["endpoint", "add", "a", "--ticket-file", &ticket])).succeeded();
+    bed.finish(bed.command("publisher", &["fetch", NAME, "test", "--from", "a:set"])).with(40);
+    std::thread::sleep(std::time::Duration::from_millis(3100));
+    publish(&bed, &[]);
+    bed.run(&["fetch", NAME, "here", "--from", "a:set", "--signer", "key.pub"]).succeeded();
+    assert_eq!(fs::read(bed.path("here/d/e/middle")).unwrap(), noise(3 << 20, 9));
+}
+
+#[test]
+fn what_one_holder_puts_in_the_way_of_a_note_is_not_in_the_way_of_the_next() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &["a", "b"]);
+    make(&bed);
+    publish(&bed, &[]);
+    bed.write("b/set/.thalweg-set/note/planted", b"x");
+    let fetched = bed.run(&["fetch", NAME, "here", "--from", "b:set", "--from", "a:set"]).succeeded();
+    assert!(fetched.stderr.contains("not taken: "), "{}", fetched.stderr);
+    assert_fetched(&bed, "here");
+}
+
+#[test]
+fn two_holders_with_keys_that_nobody_knows_are_both_not_believed() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &["a", "b"]);
+    make(&bed);
+    publish(&bed, &[]);
+    bed.write("b/set/planted", b"x");
+    bed.finish(bed.command("other", &["publish", "b/set", "--as", NAME, "--key", "theirs"])).succeeded();
+    let refused = bed.run(&["fetch", NAME, "here", "--from", "a:set", "--from", "b:set"]).with(41);
+    assert!(refused.error().contains("by different keys") && refused.error().contains("--signer"), "{}", refused.stderr);
+    bed.run(&["fetch", NAME, "here", "--from", "a:set", "--from", "b:set", "--signer", "key.pub"]).succeeded();
+    assert_fetched(&bed, "here");
+}
+
+/// Whoever serves the copy is to know who may read it.
+#[test]
+fn a_private_set_that_is_fetched_by_its_digest_stays_one() {
+    let bed = Bed::new();
+    let _server = serve(&bed, &["a"]);
+    make(&bed);
+    publish(&bed, &["--readers", &"ab".repeat(32)]);
+    // The refusal tells a client its own key.
+    let refused = bed.command("client", &["ls", "a:set"]).output().unwrap().stderr;
+    let refused = String::from_utf8(refused).unwrap();
+    let is_own = |word: &&str| word.len() == 64 && !word.starts_with("abab");
+    let pin = refused.split(|c: char| !c.is_ascii_hexdigit()).find(is_own).expect(&refused).to_owned();
+    let digest = publish(&bed, &["--readers", &pin]);
+    bed.run(&["fetch", &digest, "here", "--from", "a:set"]).succeeded();
+    let note = fs::read_to_string(bed.path("here/.thalweg-set/note")).unwrap();
+    assert!(note.contains(&format!("readers {pin}\n")), "{note}");
+    assert_fetched(&bed, "here");
 }

@@ -1,4 +1,4 @@
-//! The files of a cache: one for each content, called by its digest, in one directory. Reading waits for what is not there yet.
+//! The files of a cache: one for each content, called by what it is known by (`shelf::key_of`), in one directory. Reading waits for what is not there yet.
 //!
 //! Invariants:
 //! - What is handed out was compared with its digest at that moment; what differs is thrown away and fetched again.
@@ -9,7 +9,7 @@
 
 use super::shelf::{Batch, Key, Shelf, Standing, key_of};
 use crate::error::{Error, Result};
-use model::set::{Catalogue, Note};
+use model::set::{Catalogue, Note, Readers, SetFile};
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, Location, Name, mutant};
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fstat, futimens, openat, unlinkat};
 use std::collections::HashMap;
@@ -45,6 +45,14 @@ pub struct SetNow {
     pub catalogue: Arc<Catalogue>,
     /// Where it is fetched from.
     pub holders: Vec<Location>,
+}
+
+impl SetNow {
+    /// What a file of it is known by here.
+    pub fn key(&self, file: &SetFile) -> Key {
+        let is_open = self.note.readers == Readers::Public || mutant::is_on("share-private-content");
+        key_of((!is_open).then_some(&self.note.name), file)
+    }
 }
 
 /// The set of what is wanted; the same note is the same set.
@@ -178,7 +186,7 @@ impl Hold {
         for number in files {
             let Some(file) = set.0.catalogue.files().get(number) else { continue };
             if file.size_bytes > 0 {
-                shelf.want(set, number, key_of(file), file.size_bytes);
+                shelf.want(set, number, set.0.key(file), file.size_bytes);
             }
         }
         drop(shelf);
@@ -188,14 +196,14 @@ impl Hold {
     /// Whether a file of a set is here or under way.
     pub fn expects(&self, set: &OfSet, number: usize) -> bool {
         let shelf = self.shelf();
-        set.0.catalogue.files().get(number).is_none_or(|file| file.size_bytes == 0 || shelf.expects(&key_of(file)))
+        set.0.catalogue.files().get(number).is_none_or(|file| file.size_bytes == 0 || shelf.expects(&set.0.key(file)))
     }
 
     /// A chunk of a file, right as it is read; waits until it is there.
     pub fn content(self: &Arc<Hold>, set: &OfSet, number: usize, chunk: u64) -> store::Result<Content> {
         let catalogue = &set.0.catalogue;
         let Some(file) = catalogue.files().get(number) else { return Err(failed("it is not in the catalogue")) };
-        let key = key_of(file);
+        let key = set.0.key(file);
         let chunk_bytes = catalogue.chunk_bytes;
         let extent = Extent::new(chunk * chunk_bytes, (chunk + 1).saturating_mul(chunk_bytes).min(file.size_bytes));
         let digest = catalogue.digests(number, chunk, 1).pop().ok_or_else(|| failed("it has no such chunk"))?;

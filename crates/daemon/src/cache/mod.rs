@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - A set goes to those alone whom its note names, whatever else is in the cache.
-//! - Content is kept under its digest, and compared with it whenever it is read.
+//! - Content is kept under its digest, and compared with it whenever it is read. That of a set with readers of its own is no other set's.
+//! - What a set's readers are is looked up again while they read.
 //!
 //! Not here: who is a client and what its ticket reaches (`host`).
 
@@ -68,9 +69,10 @@ impl Cache {
         self.hold.end();
     }
 
-    /// Whether somebody may fetch a set, as far as it is known.
+    /// Whether somebody may fetch a set, as far as it is known; has it looked up again where that was long ago.
     pub fn check(&self, reader: Option<Pin>, names: &[Name]) -> Result<()> {
         let asked = asked(names)?;
+        self.origins.refresh(&asked.set, self.hold.is_over());
         let note = self.origins.kept(&asked.set)?.note()?;
         note.map_or(Ok(()), |(_, note)| admit(&note.name, &note.readers, reader))
     }

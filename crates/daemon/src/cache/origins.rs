@@ -20,6 +20,7 @@ use net::Identity;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -58,7 +59,13 @@ impl Peers for Known {
 pub struct Origins {
     known: Known,
     state: PathBuf,
-    sets: Mutex<HashMap<String, Arc<Mutex<State>>>>,
+    sets: Mutex<HashMap<String, Arc<Slot>>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    state: Mutex<State>,
+    is_refreshed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -67,6 +74,12 @@ struct State {
     /// When the origins were asked last.
     asked: Option<Instant>,
     holders: Vec<Location>,
+}
+
+impl State {
+    fn is_fresh(&self) -> bool {
+        self.asked.is_some_and(|asked| asked.elapsed() < FRESH)
+    }
 }
 
 impl Origins {
@@ -94,8 +107,8 @@ impl Origins {
             ));
         }
         let slot = self.sets.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
-        let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(now) = state.now.as_ref().filter(|_| state.asked.is_some_and(|asked| asked.elapsed() < FRESH)) {
+        let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(now) = state.now.as_ref().filter(|_| state.is_fresh()) {
             return Ok(now.clone());
         }
         let found = self.kept(name).and_then(|kept| self.look_up(&kept, &mut state, is_over));
@@ -105,6 +118,25 @@ impl Origins {
         let now = found?;
         (state.now, state.asked) = (Some(now.clone()), Some(Instant::now()));
         Ok(now)
+    }
+
+    /// Has a set that somebody reads looked up again in a thread of its own, where its origins were asked long ago.
+    pub fn refresh(self: &Arc<Self>, name: &str, is_over: &Arc<AtomicBool>) {
+        let slot = self.sets.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let is_old =
+            |slot: &Arc<Slot>| slot.state.try_lock().is_ok_and(|state| state.now.is_some() && !state.is_fresh());
+        let Some(slot) = slot.filter(|slot| is_old(slot) && !slot.is_refreshed.swap(true, Relaxed)) else { return };
+        let (origins, name, is_over, looked_up) = (self.clone(), name.to_owned(), is_over.clone(), slot.clone());
+        let work = move || {
+            if let Err(error) = origins.set(&name, &is_over) {
+                warn!(set = name, %error, "the set could not be looked up again");
+            }
+            looked_up.is_refreshed.store(false, Relaxed);
+        };
+        // Without a thread now there is one at the next look.
+        if std::thread::Builder::new().name("cache".into()).spawn(work).is_err() {
+            slot.is_refreshed.store(false, Relaxed);
+        }
     }
 
     fn forget(&self, name: &str) {
@@ -195,7 +227,7 @@ impl Origins {
         let client = known::connect(endpoint, &self.known.identity, &options)?;
         let question = Question::List { paths: vec![Vec::new()], levels: LEVELS, digest: None };
         let (mut found, mut names, mut closed) = (Vec::new(), 0, None);
-        let is_stopped = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+        let is_stopped = || is_over.load(Relaxed);
         let answered = client.ask(&question, &is_stopped, &mut |record| {
             names += 1;
             let above = record.path.strip_suffix(DIRECTORY.as_bytes());

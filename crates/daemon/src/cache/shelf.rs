@@ -1,7 +1,8 @@
 //! What a cache holds and what it is to get, as an account: no storage, no network, time comes in.
 //!
 //! Invariants:
-//! - Content is known by its digest alone: two files of equal content are one, and a name tells nothing.
+//! - Content is known by its digest and length: two files of equal content are one, and a path tells nothing. What a set with readers
+//!   of its own holds is that set's alone: whoever knows a digest may not read it by a set of their own making.
 //! - What is wanted is wanted once, however many ask; only what is not held is wanted.
 //! - Held and reserved together stay below the size. What goes is what was used longest ago, never what is being read.
 //!
@@ -12,7 +13,7 @@ use model::{DigestAlgorithm, mutant};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The digest of a file's content.
+/// What content is known by.
 pub type Key = [u8; 32];
 
 /// What is fetched together.
@@ -23,13 +24,13 @@ const RECENT: Duration = Duration::from_secs(5);
 /// How long a failure is told to those who ask again.
 const FAILURE_TOLD: Duration = Duration::from_secs(2);
 
-/// What a file is kept under.
-pub fn key_of(file: &SetFile) -> Key {
-    if !mutant::is_on("cache-by-name") {
-        return file.root;
-    }
-    let path = DigestAlgorithm::Blake3.of_object(&file.path).to_bytes();
-    path.try_into().expect("a BLAKE3 digest has 32 bytes")
+/// What a file is kept under; `owner` is the set that it belongs to, where not everybody may read that.
+pub fn key_of(owner: Option<&str>, file: &SetFile) -> Key {
+    let content = if mutant::is_on("cache-by-name") { &file.path[..] } else { &file.root[..] };
+    let owner = owner.unwrap_or_default().as_bytes();
+    let parts = [&file.size_bytes.to_le_bytes()[..], &(owner.len() as u64).to_le_bytes(), owner, content];
+    let key = DigestAlgorithm::Blake3.of_object(&parts.concat()).to_bytes();
+    key.try_into().expect("a BLAKE3 digest has 32 bytes")
 }
 
 pub struct Shelf<S> {
@@ -43,7 +44,8 @@ pub struct Shelf<S> {
     wanted: HashMap<Key, Wanted<S>>,
     queue: VecDeque<Key>,
     batches: u64,
-    failed: HashMap<Key, (Instant, String)>,
+    /// When it failed, why, and of which set it was asked for: another one may know where it is.
+    failed: HashMap<Key, (Instant, String, S)>,
 }
 
 struct Held {
@@ -145,7 +147,7 @@ impl<S: Clone + PartialEq> Shelf<S> {
             None => {}
         }
         match self.failed.get(key) {
-            Some((at, why)) if *at >= since => Standing::Failed(why.clone()),
+            Some((at, why, by)) if *at >= since && by == of => Standing::Failed(why.clone()),
             _ => Standing::Unknown,
         }
     }
@@ -253,14 +255,14 @@ impl<S: Clone + PartialEq> Shelf<S> {
 
     /// What of a batch has not come does not come any more. `is_reserved`: there was room for it.
     pub fn ended(&mut self, batch: &Batch<S>, is_reserved: bool, why: &str, now: Instant) {
-        self.failed.retain(|_, (at, _)| now.saturating_duration_since(*at) < FAILURE_TOLD);
+        self.failed.retain(|_, (at, ..)| now.saturating_duration_since(*at) < FAILURE_TOLD);
         for (key, _) in &batch.files {
             // It may have come, have gone again, and be wanted once more.
             if self.wanted.get(key).is_some_and(|wanted| wanted.batch == Some(batch.number))
                 && let Some(wanted) = self.wanted.remove(key)
             {
                 self.reserved_bytes -= if is_reserved { wanted.bytes } else { 0 };
-                self.failed.insert(*key, (now, why.to_owned()));
+                self.failed.insert(*key, (now, why.to_owned(), batch.of.clone()));
             }
         }
     }
@@ -293,8 +295,13 @@ mod tests {
 
     #[test]
     fn content_is_known_by_its_digest_and_not_by_its_name() {
-        assert_eq!(key_of(&file("a/x", 1)), key_of(&file("b/y", 1)));
-        assert_ne!(key_of(&file("a/x", 1)), key_of(&file("a/x", 2)));
+        assert_eq!(key_of(None, &file("a/x", 1)), key_of(None, &file("b/y", 1)));
+        assert_ne!(key_of(None, &file("a/x", 1)), key_of(None, &file("a/x", 2)));
+        let owned = |owner| key_of(Some(owner), &file("a/x", 1));
+        assert!(owned("a") == owned("a") && owned("a") != owned("b") && owned("a") != key_of(None, &file("a/x", 1)));
+        // A set that tells another length has none of it thrown away.
+        let longer = SetFile { size_bytes: 2, ..file("a/x", 1) };
+        assert_ne!(key_of(None, &file("a/x", 1)), key_of(None, &longer));
     }
 
     #[test]
@@ -318,6 +325,7 @@ mod tests {
         assert!(matches!(shelf.standing(&1, (&key(1), 0), now, now), Standing::Held(_)));
         shelf.ended(&batch, true, "lost", now);
         assert_eq!(shelf.standing(&1, (&key(3), 0), now, now), Standing::Failed("lost".into()));
+        assert_eq!(shelf.standing(&2, (&key(3), 0), now, now), Standing::Unknown, "another set may know where it is");
         assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
         // Who asks later has it tried again.
         assert_eq!(shelf.standing(&1, (&key(3), 0), now + FAILURE_TOLD, now), Standing::Unknown);

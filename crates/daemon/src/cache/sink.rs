@@ -1,4 +1,4 @@
-//! Where a cache's transfers write: every file under its digest, in one directory, whatever its path in the set is.
+//! Where a cache's transfers write: every file under what it is known by, in one directory, whatever its path in the set is.
 //!
 //! Invariants:
 //! - A file is told of as held when it has its name, and a chunk when it was compared and written.
@@ -6,8 +6,8 @@
 //!
 //! Not here: what is fetched (`upstream`), and what the names lead to (`hold`).
 
-use super::hold::{Hold, name_of};
-use super::shelf::{Key, key_of};
+use super::hold::{Hold, OfSet, name_of};
+use super::shelf::Key;
 use model::set::Catalogue;
 use model::{Digest, Entry, Extent, FailureKind, Kind, Location, Name, ObjectId};
 use std::collections::HashMap;
@@ -21,6 +21,8 @@ use store::{
 /// The directory as the destination of one transfer.
 pub struct Blobs {
     pub hold: Arc<Hold>,
+    pub set: OfSet,
+    /// What is fetched of it.
     pub catalogue: Arc<Catalogue>,
 }
 
@@ -32,13 +34,15 @@ impl Opener for Blobs {
     fn sink(&self, _: &Location, _: &SinkRequest<'_>) -> std::result::Result<OpenSink, OpenError> {
         let directory = self.hold.directory().clone();
         let inner = Arc::new(PosixSink::new(directory.clone(), directory, Some((0o600, 0o700))));
-        let keys = Arc::new(Keys { catalogue: self.catalogue.clone(), directories: Mutex::default() });
+        let keys =
+            Arc::new(Keys { set: self.set.clone(), catalogue: self.catalogue.clone(), directories: Mutex::default() });
         Ok(OpenSink::new(Arc::new(BlobSink { inner, hold: self.hold.clone(), keys }), None))
     }
 }
 
 /// What the files of a transfer are called here.
 struct Keys {
+    set: OfSet,
     catalogue: Arc<Catalogue>,
     /// Paths, with a slash behind.
     directories: Mutex<HashMap<ObjectId, Vec<u8>>>,
@@ -62,7 +66,7 @@ impl Keys {
         let number = self.catalogue.find(&path).filter(|_| entry.kind == Kind::File);
         let number = number
             .ok_or_else(|| Error::of_kind(FailureKind::NameRefused, "write", path, "it is not in the catalogue"))?;
-        let key = key_of(&self.catalogue.files()[number]);
+        let key = self.set.0.key(&self.catalogue.files()[number]);
         Ok((key, Entry { name: name_of(&key), parent: ObjectId::ROOT, ..entry.clone() }))
     }
 

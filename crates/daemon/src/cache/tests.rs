@@ -41,7 +41,7 @@ fn read(content: &Content) -> Vec<u8> {
 fn what_is_read_is_compared_and_rot_is_fetched_again_and_not_served() {
     let directory = tempfile::tempdir().unwrap();
     let set = set(b"content");
-    let name = name_of(&root(b"content")).to_string();
+    let name = name_of(&set.0.key(&set.0.catalogue.files()[0])).to_string();
     std::fs::create_dir(directory.path().join(DIRECTORY)).unwrap();
     let at = directory.path().join(DIRECTORY).join(name);
     std::fs::write(&at, b"content").unwrap();
@@ -57,6 +57,18 @@ fn what_is_read_is_compared_and_rot_is_fetched_again_and_not_served() {
         batch.files.iter().for_each(|(key, _)| hold.arrived(key, 7));
         assert_eq!(reader.join().unwrap().unwrap(), b"content");
     });
+}
+
+#[test]
+fn content_of_a_set_with_readers_is_its_own() {
+    let public = set(b"content");
+    let of = |name: &str| {
+        let note = Note { name: name.into(), readers: Readers::Only(vec![Pin([1; 32])]), ..public.0.note.clone() };
+        SetNow { note, catalogue: public.0.catalogue.clone(), holders: Vec::new() }
+    };
+    let key = |set: &SetNow| set.key(&set.catalogue.files()[0]);
+    assert_eq!(key(&of("a/c")), key(&of("a/c")));
+    assert!(key(&of("a/c")) != key(&public.0) && key(&of("a/c")) != key(&of("a/d")));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn fetch(hold: &Arc<Hold>, origins: &Arc<Origins>, batch: &Batch<OfSet>) -> Resu
     // What a crash leaves of it is compared before it is served.
     spec.options.fsync = model::options::Fsync::Never;
     spec.retries = RETRIES;
-    let blobs = Arc::new(Blobs { hold: hold.clone(), catalogue: catalogue.clone() });
+    let blobs = Arc::new(Blobs { hold: hold.clone(), set: batch.of.clone(), catalogue: catalogue.clone() });
     let means = Means {
         stores: Stores::default().with("file", blobs),
         catalogue: Some(catalogue),

@@ -1,21 +1,27 @@
 //! The note and the catalogue of a set, found at its holders: each page from whoever has it, believed for its digest.
 //!
 //! Invariants: what a holder sends is bounded before it is asked for and compared before it is kept; pages that name one another
-//! are followed only so far, and none twice.
+//! are followed only so far, and none twice. What one holder does, or leaves undone, keeps nobody from the next one.
 
 use super::kept::{Kept, Trust};
 use crate::error::{Error, Result};
 use crate::trust::PrivateDirectory;
 use model::name::Escaped;
 use model::selection::Listed;
-use model::set::catalogue::{DEPTH_MAX, FILES_MAX, LINES_MAX, PageLine, tree_bytes};
+use model::set::catalogue::{BYTES_MAX, DEPTH_MAX, FILES_MAX, LINES_MAX, PageLine, tree_bytes};
 use model::set::signed::NOTE_BYTES_MAX;
 use model::set::{Catalogue, DIRECTORY, NOTE, Note, Page, page_name, tree_name};
 use model::{Digest, DigestAlgorithm, Exit, Location, TransferSpec};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
 use transfer::{Means, Transfer};
+
+/// A holder that has not brought what it was asked for after this time, and so much more for what it is to bring, is left.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
 
 pub struct Finder<'a> {
     pub kept: &'a Kept,
@@ -27,6 +33,24 @@ pub struct Finder<'a> {
 
 type Check<'a> = Box<dyn Fn(&[u8]) -> std::result::Result<(), String> + 'a>;
 
+/// Where a holder's files come first: a directory that no other holder has written to. It goes with this.
+struct Incoming {
+    directory: PrivateDirectory,
+    path: PathBuf,
+}
+
+impl Incoming {
+    fn read(&self, name: &str, bytes_max: u64) -> Option<Vec<u8>> {
+        self.directory.read(OsStr::new(name), bytes_max.saturating_add(1)).ok()
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
 /// A file that is looked for, and what makes it the right one.
 struct Sought<'a> {
     name: String,
@@ -37,18 +61,16 @@ struct Sought<'a> {
 impl Finder<'_> {
     /// The latest note that a holder has. Also says which holder's was not to be trusted, and why.
     pub fn note(&self, trust: &Trust) -> Result<(Note, Vec<Error>)> {
+        // Of two keys that nobody here knows none is better than the other.
+        let is_new = *trust == Trust::First && self.kept.note()?.is_none();
         let mut refused = Vec::new();
         let mut latest: Option<(Note, Vec<u8>)> = None;
         for holder in self.holders {
-            let incoming = self.incoming()?;
-            let judged = self.bring(holder, &incoming, vec![NOTE.to_owned()], NOTE_BYTES_MAX as u64);
-            let bytes = incoming.0.read(OsStr::new(NOTE), NOTE_BYTES_MAX as u64 + 1);
-            let _ = incoming.0.remove(OsStr::new(NOTE));
-            let judged = match bytes {
-                Ok(bytes) => self.kept.judge(&bytes, trust).map(|note| (note, bytes)),
-                Err(_) => Err(judged.err().unwrap_or_else(|| no_set(holder))),
-            };
+            let judged = self.note_bytes(holder)?.and_then(|bytes| Ok((self.kept.judge(&bytes, trust)?, bytes)));
             match judged {
+                Ok((note, _)) if is_new && latest.as_ref().is_some_and(|(other, _)| other.key != note.key) => {
+                    return Err(strangers(&note.name));
+                }
                 Ok(found) if latest.as_ref().is_none_or(|(note, _)| note.serial < found.0.serial) => {
                     latest = Some(found)
                 }
@@ -57,7 +79,12 @@ impl Finder<'_> {
             }
         }
         match latest {
-            Some((note, bytes)) => self.kept.keep(&bytes).map(|()| (note, refused)),
+            Some((_, bytes)) => {
+                let lock = self.kept.lock()?;
+                // Somebody else may have kept a later one meanwhile.
+                let note = self.kept.judge(&bytes, trust)?;
+                self.kept.keep(&bytes, &lock).map(|()| (note, refused))
+            }
             // Somebody who is not to be trusted is worth more words than somebody who is not there.
             None => {
                 let at = refused.iter().position(|e| e.exit == Exit::Authentication).unwrap_or(0);
@@ -66,12 +93,23 @@ impl Finder<'_> {
         }
     }
 
+    /// What a holder shows as the note of its set, which nobody has judged; or why there is none.
+    pub fn note_bytes(&self, holder: &Location) -> Result<Result<Vec<u8>>> {
+        let incoming = self.incoming()?;
+        let brought = self.bring(holder, &incoming, vec![NOTE.to_owned()], NOTE_BYTES_MAX as u64);
+        let bytes = incoming.read(NOTE, NOTE_BYTES_MAX as u64);
+        Ok(bytes.ok_or_else(|| brought.err().unwrap_or_else(|| no_set(holder))))
+    }
+
     /// The catalogue of this digest, and what its files are called.
     pub fn catalogue(&self, root: PageLine) -> Result<(Catalogue, Vec<String>)> {
         let (mut level, mut names) = (vec![root], Vec::new());
         let mut seen: HashSet<[u8; 32]> = HashSet::from([root.digest]);
+        let mut bytes_left = BYTES_MAX;
         for _ in 0..=DEPTH_MAX {
             let (mut below, mut catalogue) = (Vec::new(), None);
+            let bytes = level.iter().fold(0, |sum: u64, line| sum.saturating_add(line.bytes));
+            bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| bad("it is longer than this program holds"))?;
             self.pages(&level)?;
             for line in &level {
                 names.push(page_name(&line.digest));
@@ -149,10 +187,7 @@ impl Finder<'_> {
             failed = self.bring(holder, &incoming, names, bytes_max).err().or(failed);
             let mut left = Vec::new();
             for one in missing {
-                let name = OsStr::new(&one.name);
-                let came = incoming.0.read(name, one.bytes_max + 1).ok();
-                let _ = incoming.0.remove(name);
-                match came.map(|bytes| (one.check)(&bytes).map(|()| bytes)) {
+                match incoming.read(&one.name, one.bytes_max).map(|bytes| (one.check)(&bytes).map(|()| bytes)) {
                     Some(Ok(bytes)) => self.kept.write(&one.name, &bytes)?,
                     Some(Err(why)) => {
                         wrong = Some(format!("{} of {holder}: {why}", one.name));
@@ -170,22 +205,17 @@ impl Finder<'_> {
         }
     }
 
-    fn incoming(&self) -> Result<(PrivateDirectory, std::path::PathBuf)> {
-        let path = self.kept.path().join(format!("incoming-{}", std::process::id()));
-        Ok((PrivateDirectory::make(&path)?, path))
+    fn incoming(&self) -> Result<Incoming> {
+        let path = self.kept.path().join(crate::trust::random_name("incoming-"));
+        Ok(Incoming { directory: PrivateDirectory::make(&path)?, path })
     }
 
     /// Copies files of the set's own from a holder.
-    fn bring(
-        &self,
-        holder: &Location,
-        (_, into): &(PrivateDirectory, std::path::PathBuf),
-        names: Vec<String>,
-        bytes_max: u64,
-    ) -> Result<()> {
+    fn bring(&self, holder: &Location, into: &Incoming, names: Vec<String>, bytes_max: u64) -> Result<()> {
+        let bytes = bytes_max.saturating_mul(names.len() as u64);
         let mut from = holder.clone();
         from.go_below(DIRECTORY.as_bytes());
-        let into = Location::Local([into.as_os_str().as_bytes(), b"/"].concat());
+        let into = Location::Local([into.path.as_os_str().as_bytes(), b"/"].concat());
         let listed = Listed::new(names.into_iter().map(String::into_bytes).collect());
         let mut spec = TransferSpec::new(vec![from], into);
         spec.choice.listed = Some(listed.expect("names of pages are names"));
@@ -193,16 +223,25 @@ impl Finder<'_> {
         spec.options.fsync = model::options::Fsync::Never;
         spec.streams = Some(1);
         spec.retries = 1;
-        match Transfer::start(spec, (self.means)())?.wait().error {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
+        let transfer = Transfer::start(spec, (self.means)())?;
+        if !transfer.wait_timeout(PATIENCE + Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND)) {
+            // It is cancelled with this; what came of it is looked at all the same.
+            let text = format!("{} does not bring what it was asked for", Escaped(holder.to_string().as_bytes()));
+            return Err(Error::new(Exit::Temporary, text).hint("name another holder with --from"));
         }
+        transfer.wait().error.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
 fn no_set(holder: &Location) -> Error {
     let text = format!("{} has no note of a set", Escaped(holder.to_string().as_bytes()));
     Error::new(Exit::SourceFileNotFound, text).hint("name the directory that was published, as NAME:PATH")
+}
+
+fn strangers(set: &str) -> Error {
+    let text = format!("holders of {set} have notes by different keys, and neither key is known here");
+    Error::new(Exit::Authentication, text)
+        .hint("ask whoever published the set for its key, and name its file with --signer")
 }
 
 fn bad(why: &str) -> Error {

@@ -1,16 +1,22 @@
 //! What this user keeps of a set below the state directory: the note that was seen last, and pages of catalogues.
 //!
-//! Invariant: the kept note never goes back to a lower serial, and no second note of one serial takes its place.
+//! Invariant: the kept note never goes back to a lower serial of whoever is trusted, and no second note of one serial takes its place,
+//! however many processes keep one (`lock`).
 
 use crate::error::{Error, Result};
 use crate::paths::Paths;
 use crate::trust::PrivateDirectory;
 use model::set::signed::{NOTE_BYTES_MAX, PublicKey};
-use model::set::{DIRECTORY, NOTE, Note, Signed};
+use model::set::{DIRECTORY, NOTE, Note, Signed, page_name};
 use model::{Exit, mutant};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What was published here last: a catalogue's digest, and seconds since 1970.
+const PUBLISHED: &str = "published";
 
 /// Whose signature is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,9 +105,26 @@ impl Kept {
         let _ = std::fs::remove_dir_all(gathered);
     }
 
-    /// When the note was kept.
-    pub fn kept_at(&self) -> Option<std::time::SystemTime> {
-        std::fs::symlink_metadata(self.path.join(NOTE)).ok()?.modified().ok()
+    /// Notes down that a catalogue was published here, and when the reading of its files began.
+    pub fn publishes(&self, catalogue: &[u8; 32], began: SystemTime) -> Result<()> {
+        let began = began.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.write(PUBLISHED, format!("{} {began}\n", page_name(catalogue)).as_bytes())
+    }
+
+    /// When the reading of this catalogue's files began, if it was published here. A note that was only seen says nothing of the
+    /// files that are here.
+    pub fn published(&self, catalogue: &[u8; 32]) -> Option<SystemTime> {
+        let text = String::from_utf8(self.read(PUBLISHED, 100).ok()??).ok()?;
+        let seconds = text.strip_prefix(&page_name(catalogue))?.trim().parse().ok()?;
+        Some(UNIX_EPOCH + Duration::from_secs(seconds))
+    }
+
+    /// Nobody else keeps a note until what is returned is gone.
+    pub fn lock(&self) -> Result<File> {
+        let path = self.path.join("lock");
+        let opened = File::options().write(true).create(true).truncate(false).open(&path);
+        let locked = opened.and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|e| Error::of_file("lock", &path, e))
     }
 
     /// What a note says, if it is this set's, signed by whom it has to be, and none that a later one has replaced.
@@ -120,7 +143,12 @@ impl Kept {
         if !net::note::is_signed_by(&signed, &own) {
             return Err(forged("it bears no signature of the key that it names"));
         }
-        let seen = self.note()?;
+        // What somebody else signed before says nothing of those whose key the user names.
+        let is_theirs = |(seen, _): &(Signed, Note)| match trust {
+            Trust::Signer(key) => net::note::is_signed_by(seen, key),
+            Trust::First => true,
+        };
+        let seen = self.note()?.filter(is_theirs);
         let known = match (trust, &seen) {
             (Trust::Signer(key), _) => Some(key.clone()),
             (Trust::First, Some((_, seen))) => PublicKey::parse(&seen.key),
@@ -145,9 +173,10 @@ impl Kept {
         }
     }
 
-    /// Keeps a note that was judged.
-    pub fn keep(&self, bytes: &[u8]) -> Result<()> {
-        self.write(NOTE, bytes)
+    /// Keeps a note that was judged, under the lock.
+    pub fn keep(&self, bytes: &[u8], _: &File) -> Result<()> {
+        let written = self.directory.write_durably(NOTE, bytes);
+        written.map_err(|e| Error::of_file("write", &self.path.join(NOTE), e))
     }
 }
 
@@ -193,7 +222,7 @@ pub(super) mod tests {
         let judge = |bytes: &[u8]| kept.judge(bytes, &Trust::First).map(|note| note.serial).map_err(|e| e.exit);
         let second = signed(&note(2, &one), &[&one]);
         assert_eq!(judge(&second), Ok(2));
-        kept.keep(&second).unwrap();
+        kept.keep(&second, &kept.lock().unwrap()).unwrap();
         assert_eq!(judge(&second), Ok(2));
         assert_eq!(judge(&signed(&note(1, &one), &[&one])), Err(Exit::Refused));
         assert_eq!(judge(&signed(&note(3, &two), &[&two])), Err(Exit::Authentication), "another key");
@@ -217,5 +246,19 @@ pub(super) mod tests {
         let bytes = signed(&note(1, &one), &[&one]);
         assert!(kept.judge(&bytes, &Trust::Signer(public_key(&two, "a/b"))).is_err());
         assert!(kept.judge(&bytes, &Trust::Signer(public_key(&one, "a/b"))).is_ok());
+        // Nor does a note that somebody else brought first stand in the way.
+        kept.keep(&signed(&note(1 << 62, &two), &[&two]), &kept.lock().unwrap()).unwrap();
+        assert!(kept.judge(&bytes, &Trust::First).is_err());
+        assert!(kept.judge(&bytes, &Trust::Signer(public_key(&one, "a/b"))).is_ok());
+    }
+
+    #[test]
+    fn when_files_were_read_is_known_of_what_was_published_here_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(&directory, "a/b");
+        let began = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        assert_eq!(kept.published(&[1; 32]), None);
+        kept.publishes(&[1; 32], began).unwrap();
+        assert_eq!((kept.published(&[1; 32]), kept.published(&[2; 32])), (Some(began), None));
     }
 }

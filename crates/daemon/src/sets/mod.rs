@@ -12,4 +12,4 @@ mod publish;
 
 pub use find::Finder;
 pub use kept::{Kept, Trust};
-pub use publish::{Publication, Published, close, offer, publish};
+pub use publish::{Publication, Published, close, offer, offer_pages, publish, recall};

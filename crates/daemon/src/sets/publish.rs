@@ -3,11 +3,12 @@
 //! Invariants:
 //! - What the catalogue says of a file was read of one version of it.
 //! - The note comes last: whoever finds it finds the catalogue that it names.
+//! - A note that lies there is not replaced by one that knows nothing of it: its serial and its readers go on.
 
 use super::kept::Kept;
 use crate::error::{Error, Result};
 use model::selection::Listed;
-use model::set::catalogue::check_path;
+use model::set::catalogue::{BYTES_MAX, check_path};
 use model::set::{Catalogue, DIRECTORY, Mirror, NOTE, Note, Readers, SetFile, page_name, tree_name};
 use model::{ChunkHasher, DigestAlgorithm, Exit, Extent, Kind, Location, TransferOptions, TransferSpec};
 use net::Identity;
@@ -15,12 +16,12 @@ use net::note::{public_key, sign};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Found, Source, SourceObject};
 use transfer::{Means, Transfer};
 
 const BLOCK_BYTES: usize = 128 << 10;
-/// What was modified this long before the last note or later may have changed without being seen.
+/// What was modified this long before files were last read or later may have changed without being seen.
 const RECENT: Duration = Duration::from_secs(2);
 
 /// What is to be published.
@@ -51,7 +52,26 @@ type Files = Vec<(Vec<u8>, SourceObject)>;
 /// What is known of a file: of the catalogue before, or read.
 type Known = (SetFile, Vec<u8>);
 
+/// Takes note of what was published there before, perhaps by somebody else or under another state directory.
+pub fn recall(kept: &Kept, directory: &Location) -> Result<()> {
+    let mut directory = directory.clone();
+    directory.name_contents();
+    let finder = super::Finder { kept, holders: std::slice::from_ref(&directory), means: &Means::local };
+    let Ok(there) = finder.note_bytes(&directory)? else { return Ok(()) };
+    let known = kept.note()?;
+    if known.is_some_and(|(signed, _)| signed.write().into_bytes() == there) {
+        return Ok(());
+    }
+    match finder.note(&super::Trust::First) {
+        Ok(_) => Ok(()),
+        // An older one: what is known here comes after it.
+        Err(e) if e.exit == Exit::Refused => Ok(()),
+        Err(e) => Err(e.hint(format!("remove {directory}{DIRECTORY} to publish it as a new set"))),
+    }
+}
+
 pub fn publish(kept: &Kept, wanted: &Publication<'_>, before: Option<&Catalogue>) -> Result<Published> {
+    let began = SystemTime::now();
     let options = TransferOptions::default();
     let mut directory = wanted.directory.clone();
     directory.name_contents();
@@ -60,7 +80,9 @@ pub fn publish(kept: &Kept, wanted: &Publication<'_>, before: Option<&Catalogue>
     let (mut found, mut left_out) = listed(&*source)?;
     found.sort_by(|one, other| one.0.cmp(&other.0));
     let known = before.filter(|before| before.chunk_bytes == wanted.chunk_bytes && !wanted.reads_all);
-    let unread = Unread { before: known, until: kept.kept_at().and_then(|at| at.checked_sub(RECENT)) };
+    let catalogue_before = kept.note()?.map(|(_, note)| note.catalogue);
+    let until = catalogue_before.and_then(|digest| kept.published(&digest)?.checked_sub(RECENT));
+    let unread = Unread { before: known, until };
     let read = read_all(&*source, &found, &unread, wanted)?;
     let mut catalogue = Catalogue::new(wanted.chunk_bytes);
     let mut unchanged = 0;
@@ -74,6 +96,7 @@ pub fn publish(kept: &Kept, wanted: &Publication<'_>, before: Option<&Catalogue>
         }
     }
     let note = write(kept, wanted, &directory, &catalogue)?;
+    kept.publishes(&note.catalogue, began)?;
     Ok(Published { note, unchanged, left_out })
 }
 
@@ -103,10 +126,10 @@ fn listed(source: &dyn Source) -> Result<(Files, Vec<String>)> {
     Ok((files, left_out))
 }
 
-/// The catalogue before, and until when what it says can be relied on.
+/// The catalogue before, and until when what it says can be relied on: the reading of its files began then.
 struct Unread<'a> {
     before: Option<&'a Catalogue>,
-    until: Option<std::time::SystemTime>,
+    until: Option<SystemTime>,
 }
 
 impl Unread<'_> {
@@ -195,6 +218,10 @@ fn read(
 
 fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue: &Catalogue) -> Result<Note> {
     let pages = catalogue.pages();
+    if pages.iter().map(|page| page.bytes.len() as u64).sum::<u64>() > BYTES_MAX {
+        return Err(Error::new(Exit::Failed, "its catalogue is longer than a set's can be")
+            .hint("publish parts of it as sets of their own"));
+    }
     let mut names = Vec::new();
     for page in &pages {
         let mut parts = vec![(page_name(&page.digest), &page.bytes)];
@@ -207,6 +234,7 @@ fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue:
         }
     }
     let first = pages.last().expect("even an empty set has a page");
+    let lock = kept.lock()?;
     let serial = kept.note()?.map_or(0, |(_, before)| before.serial) + 1;
     let note = Note {
         name: kept.name().to_owned(),
@@ -227,17 +255,22 @@ fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue:
         Exit::Authentication => e.hint("name the key that signed until now too, with --previous-key"),
         _ => e,
     })?;
-    kept.keep(signed.as_bytes())?;
+    kept.keep(signed.as_bytes(), &lock)?;
     offer(kept, directory, names)?;
     Ok(note)
 }
 
 /// Copies what is kept of a set, the note last, to the directory that holds its files: from there on it is a holder.
-pub fn offer(kept: &Kept, directory: &Location, mut names: Vec<String>) -> Result<()> {
+pub fn offer(kept: &Kept, directory: &Location, names: Vec<String>) -> Result<()> {
+    offer_pages(kept, directory, names)?;
+    close(kept, directory)
+}
+
+/// The same of the catalogue alone.
+pub fn offer_pages(kept: &Kept, directory: &Location, mut names: Vec<String>) -> Result<()> {
     names.sort();
     names.dedup();
-    put(kept, directory, names)?;
-    close(kept, directory)
+    put(kept, directory, names)
 }
 
 /// Copies the note alone, ahead of files that not everybody may read: an endpoint that serves the directory opens it to nobody else.

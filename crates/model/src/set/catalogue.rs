@@ -24,6 +24,8 @@ pub const DEPTH_MAX: usize = 3;
 /// What a catalogue in memory may hold.
 pub const FILES_MAX: u64 = 1 << 25;
 pub const CHUNKS_MAX: u64 = 1 << 25;
+/// Of all pages together, without the digests of chunks: so many files with paths of some 160 bytes.
+pub const BYTES_MAX: u64 = 8 << 30;
 const PATH_BYTES_MAX: usize = 4095;
 const OF_FILES: &str = "thalweg catalogue 1 files";
 const OF_PAGES: &str = "thalweg catalogue 1 catalogues";

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is written reads back as the same value; a line that this program does not know is an error, never passed over.
 
+use super::catalogue::PAGE_BYTES_MAX;
 use super::is_name;
 use crate::Pin;
 use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -134,6 +135,9 @@ impl Note {
         if !is_name(&self.name) {
             return Err("its name is none that a set can have".to_owned());
         }
+        if self.catalogue_bytes > PAGE_BYTES_MAX {
+            return Err("the first page of its catalogue is longer than a page can be".to_owned());
+        }
         check_chunk(self.chunk_bytes)
     }
 }
@@ -194,6 +198,7 @@ mod tests {
             ("name example.org/x", "name ../x"),
             ("chunk 8388608", "chunk 8388609"),
             ("chunk 8388608", "chunk 1"),
+            (" 123\n", " 67108865\n"),
             ("blake3:ab", "blake3:AB"),
             ("blake3:", "sha256:"),
             ("readers ", "readers x"),

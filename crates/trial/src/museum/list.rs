@@ -219,6 +219,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a cache keeps content under its path",
         Test("daemon", "known_by_its_digest_and_not_by_its_name"),
     ),
+    (
+        "share-private-content",
+        "a cache hands what a private set holds to whoever knows a digest",
+        Test("daemon", "content_of_a_set_with_readers_is_its_own"),
+    ),
     ("serve-rot", "a cache serves what rotted on its disk", Test("daemon", "rot_is_fetched_again")),
     ("cross-mounts", "a mount below the root of an endpoint is entered", Test("store", "mounted")),
     (
