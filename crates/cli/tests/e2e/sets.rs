@@ -308,7 +308,11 @@ fn two_holders_with_keys_that_nobody_knows_are_both_not_believed() {
     bed.write("b/set/planted", b"x");
     bed.finish(bed.command("other", &["publish", "b/set", "--as", NAME, "--key", "theirs"])).succeeded();
     let refused = bed.run(&["fetch", NAME, "here", "--from", "a:set", "--from", "b:set"]).with(41);
-    assert!(refused.error().contains("by different keys") && refused.error().contains("--signer"), "{}", refused.stderr);
+    assert!(
+        refused.error().contains("by different keys") && refused.error().contains("--signer"),
+        "{}",
+        refused.stderr
+    );
     bed.run(&["fetch", NAME, "here", "--from", "a:set", "--from", "b:set", "--signer", "key.pub"]).succeeded();
     assert_fetched(&bed, "here");
 }
