@@ -63,8 +63,9 @@ pub fn caller(peer: Peer, headers: &HeaderMap, hub: &Hub, sessions: &Sessions) -
     match peer {
         Peer::Local(Some(user)) => Ok(Caller { who: Principal::local(user), is_by_cookie: false }),
         Peer::Local(None) => Err(nobody("the kernel does not say who asks", "ask with a token")),
-        Peer::Remote { .. } => {
-            Err(nobody("the request names nobody", "send a token as `Authorization: Bearer twh_...`, or log in"))
-        }
+        Peer::Remote { .. } => Err(nobody(
+            "the request carries no credentials",
+            "send a token as `Authorization: Bearer twh_...`, or log in",
+        )),
     }
 }

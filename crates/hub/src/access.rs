@@ -246,7 +246,7 @@ impl Access {
         let bytes = private_file::read(&path, FILE_BYTES_MAX, true)?;
         let unreadable = |what: &str| {
             Error::new(Exit::Failed, format!("{} {what}", path.display()))
-                .hint("restore it from a backup, or remove it and make tokens and rules anew")
+                .hint("restore it from a backup, or remove it and make tokens and rules anew: open jobs that need them are cancelled then")
         };
         let table: Table = match &bytes {
             Some(bytes) => serde_json::from_slice(bytes).map_err(|_| unreadable("cannot be read"))?,
@@ -296,7 +296,7 @@ impl Access {
             return Err(wrong("a token holds for a year at most", "give a shorter time, and make another one then"));
         }
         if scopes == Scopes::default() {
-            return Err(wrong("a token without a scope is good for nothing", "read, submit, steer, admin"));
+            return Err(wrong("a token needs at least one scope", "read, submit, steer, admin"));
         }
         let secret = format!("{PREFIX}{}", model::Pin(net::random_bytes()));
         let digest = net::sha256(secret.as_bytes());
@@ -448,6 +448,12 @@ impl Access {
             held.rules.retain(|(_, rule)| !rule.is_over(now));
             Ok(over.iter().flat_map(|who| held.depend_on(who)).collect())
         })
+    }
+
+    /// Whether somebody may do what a job of theirs does: an administrator may.
+    pub fn check_owner(&self, wish: &Wish) -> Result<()> {
+        let owner = &wish.facts.owner;
+        if self.is_admin(owner) { Ok(()) } else { self.check(owner, wish) }
     }
 
     /// Whether rules allow somebody what a job of theirs does. The first thing that they do not is named.

@@ -14,12 +14,16 @@ use model::{Exit, mutant};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::Path;
 
 /// Lines that are kept.
 const LINES_MAX: i64 = 1_000_000;
 const TEXT_BYTES_MAX: usize = 1024;
+/// Lines within an hour of one who is no administrator: what they do and what they are refused, each.
+const LINES_OF_HOUR: u64 = 1000;
+const HOUR_MS: u64 = 3_600_000;
 /// Named by the first line of all.
 const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -63,8 +67,40 @@ fn digest(line: &str) -> String {
 
 /// Foreign text, on one line and of a bounded length.
 fn shown(text: &str) -> String {
-    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    Escaped(&text.as_bytes()[..end]).to_string()
+    let mut shown = Escaped(text.as_bytes()).to_string();
+    let end = (0..=TEXT_BYTES_MAX.min(shown.len())).rev().find(|end| shown.is_char_boundary(*end));
+    shown.truncate(end.unwrap_or(0));
+    shown
+}
+
+/// How many lines each of those has who are no administrators, so that nobody drives others' out of the log.
+#[derive(Default)]
+pub struct Quota(HashMap<(String, bool), Hour>);
+
+struct Hour {
+    began_ms: u64,
+    lines: u64,
+}
+
+impl Quota {
+    /// Whether there is room for another line. What was refused and what was done are counted apart: neither hides the other.
+    pub fn admits(&mut self, who: &str, deed: &Deed, now_ms: u64) -> bool {
+        let fresh = Hour { began_ms: now_ms, lines: 0 };
+        let hour = self.0.entry((who.to_owned(), deed.code != 0)).or_insert(fresh);
+        hour.lines += 1;
+        hour.lines <= LINES_OF_HOUR
+    }
+
+    /// A line for each who found no room in an hour that is over.
+    pub fn left_out(&mut self, now_ms: u64) -> Vec<Deed> {
+        let over = self.0.extract_if(|_, hour| hour.began_ms.saturating_add(HOUR_MS) <= now_ms);
+        let told = over.filter(|(_, hour)| hour.lines > LINES_OF_HOUR).map(|((who, is_refused), hour)| {
+            let what = if is_refused { "that were refused" } else { "that were done" };
+            let target = format!("{} more requests {what}", hour.lines - LINES_OF_HOUR);
+            Deed { who, action: "left out", target, code: 0, text: String::new() }
+        });
+        told.collect()
+    }
 }
 
 pub fn head(connection: &Connection) -> rusqlite::Result<Head> {
@@ -266,6 +302,21 @@ mod tests {
     fn foreign_text_stays_on_its_line_and_is_cut() {
         let long = "é\n".repeat(2000);
         let text = shown(&long);
-        assert!(text.len() <= 8 * TEXT_BYTES_MAX && !text.contains('\n'));
+        assert!(text.len() <= TEXT_BYTES_MAX && !text.contains('\n'));
+        assert_eq!(shown(&"\x01".repeat(2000)).len(), TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_flood_of_requests_leaves_room_for_others_and_is_counted() {
+        let mut quota = Quota::default();
+        let refused = Deed { code: 1, ..deed("x") };
+        let admitted = (0..LINES_OF_HOUR + 7).filter(|_| quota.admits("anna", &refused, 0)).count();
+        assert_eq!(admitted as u64, LINES_OF_HOUR);
+        assert!(quota.admits("anna", &deed("x"), 0) && quota.admits("bert", &refused, 0));
+        assert_eq!(quota.left_out(HOUR_MS - 1), []);
+        let left_out = quota.left_out(HOUR_MS);
+        assert_eq!(left_out.len(), 1);
+        assert_eq!((&left_out[0].who[..], &left_out[0].target[..]), ("anna", "7 more requests that were refused"));
+        assert!(quota.admits("anna", &refused, HOUR_MS) && quota.left_out(HOUR_MS).is_empty());
     }
 }

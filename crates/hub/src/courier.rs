@@ -227,6 +227,12 @@ impl Courier {
         self.filled.notify_all();
     }
 
+    /// Whether an errand waits or is being run.
+    #[cfg(test)]
+    pub fn has(&self, errand: &Errand) -> bool {
+        errand.key().is_some_and(|key| self.lock().pending.contains(&key))
+    }
+
     pub fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.filled.notify_all();
@@ -315,7 +321,7 @@ impl Courier {
             }
             Errand::Report { order } => match self.desk_at(at).and_then(|desk| desk.ask(order, &stop)) {
                 Ok(told) => self.say(Word::Ended { order, told: Box::new(told) }),
-                // The next census brings it again.
+                // The next census asks for it again.
                 Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable) => self.lost(&e),
                 Err(_) => {}
             },

@@ -26,7 +26,6 @@ impl Owner {
                         attempt: job.attempt,
                         endpoint: endpoint.clone(),
                         taken: None,
-                        is_asked: false,
                         has_rate: true,
                         renewed: Some(Instant::now()),
                     };
@@ -119,7 +118,7 @@ impl Owner {
 
     fn attempt(&self, job: JobId, attempt: u32, role: Role) -> Result<Box<Attempt>> {
         let stored = self.store.job(job)?.ok_or_else(|| Error::new(Exit::Fatal, "the job is not in the database"))?;
-        let Wish { facts, spec, kind } = stored.file.wish(&stored.job.facts.owner)?;
+        let Wish { facts, spec, kind } = stored.wish;
         let peer = match role {
             Role::Sends => facts.to.to_string(),
             Role::Fetches => facts.from.to_string(),

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::access::{Access, Principal, RuleView, Scopes};
 use crate::audit::Deed;
 use crate::hub::{Hub, only_admin};
-use crate::job_file::JobFile;
+use crate::job_file::{JobFile, Wish};
 use crate::owner::Owner;
 use crate::reader::{Filter, PAGE_MAX};
 use model::JobId;
@@ -29,7 +29,7 @@ impl Hub {
             let page = self.inner.reader.page(&filter, after, PAGE_MAX)?;
             for job in &page.jobs {
                 let allowed = JobFile::from_value(job.job.clone())
-                    .and_then(|file| self.inner.access.check(owner, &file.wish(owner)?));
+                    .and_then(|file| self.inner.access.check(owner, &file.known_wish(owner)?));
                 if let (Err(_), Some(id)) = (allowed, JobId::from_hex(&job.id)) {
                     // It may have ended meanwhile.
                     let target = id.to_string();
@@ -95,19 +95,112 @@ impl Owner {
             }
         };
         for owner in &affected {
-            if self.access.is_admin(owner) {
-                continue;
-            }
             let of_owner: Vec<JobId> =
                 self.queue.jobs().filter(|job| *job.facts.owner == **owner).map(|job| job.id).collect();
             for id in of_owner {
-                let Ok(Some(stored)) = self.store.job(id) else { continue };
-                let allowed = stored.file.wish(owner).and_then(|wish| self.access.check(owner, &wish));
-                if allowed.is_err() {
-                    let outcome = self.steer(now, id, Verb::Cancel, None);
-                    self.group.audit.push(Deed::new("hub", "cancel", &id.to_string(), &outcome));
+                let Ok(Some(wish)) = self.wish_of(id) else { continue };
+                if self.access.check_owner(&wish).is_err() {
+                    self.cancel_withdrawn(now, id);
                 }
             }
         }
+    }
+
+    /// Cancels a job that nothing allows any more.
+    pub(crate) fn cancel_withdrawn(&mut self, now: Now, id: JobId) {
+        let outcome = self.steer(now, id, Verb::Cancel, None);
+        self.group.audit.push(Deed::new("hub", "cancel", &id.to_string(), &outcome));
+    }
+
+    /// What a job does, whatever its state.
+    pub(crate) fn wish_of(&self, id: JobId) -> Result<Option<Wish>> {
+        match self.group.new.iter().find(|new| new.id == id) {
+            Some(new) => Ok(Some(new.wish.clone())),
+            None => Ok(self.store.job(id)?.map(|stored| stored.wish)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Channels;
+    use crate::audit::Wanted;
+    use crate::intake::Submission;
+    use crate::scene::{anna, jobs, start, state, until};
+    use model::Exit;
+
+    const BODY: &str = r#"{"source":"a:x","destination":"b:y"}"#;
+    const RULES: [&str; 2] = ["allow token:ci read a:", "allow token:ci write b:"];
+
+    /// Somebody with a token, whom rules allow that job.
+    fn ci(hub: &Hub) -> Principal {
+        let scopes = Scopes::parse("read,submit,steer").unwrap();
+        let secret = hub.add_token(&anna(), "ci", scopes, Duration::from_secs(3600)).unwrap();
+        RULES.iter().for_each(|rule| _ = hub.add_rule(&anna(), rule).unwrap());
+        hub.access().recognise(&secret).unwrap()
+    }
+
+    #[test]
+    fn what_a_rule_allowed_that_was_withdrawn_before_a_crash_is_cancelled_at_the_next_start() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let ci = ci(&hub);
+        hub.submit(&anna(), JobFile::from_json(BODY).unwrap(), None).unwrap();
+        let job = hub.submit(&ci, JobFile::from_json(BODY).unwrap(), None).unwrap().id.to_string();
+        hub.stop();
+        drop(hub);
+        let status = |hub: &Hub| jobs(hub).into_iter().map(|job| (job.id, job.status)).collect::<Vec<_>>();
+        let hub = start(dir.path(), Channels::default());
+        assert!(status(&hub).iter().all(|(_, status)| status == "queued"));
+        hub.stop();
+        drop(hub);
+        Access::open(dir.path()).unwrap().remove_rule(&anna(), 1).unwrap();
+        let hub = start(dir.path(), Channels::default());
+        until(|| status(&hub)[0] == (job.clone(), "cancelled".to_owned()));
+        assert_eq!(status(&hub)[1].1, "queued", "an administrator's");
+        let wanted = Wanted { limit: 9, text: Some(job), is_newest_first: true, ..Wanted::default() };
+        let line = &hub.audit(&anna(), &wanted).unwrap()[0];
+        assert_eq!((line["who"].as_str(), line["do"].as_str()), (Some("hub"), Some("cancel")));
+        hub.stop();
+    }
+
+    #[test]
+    fn a_flood_of_refused_requests_is_a_bounded_number_of_lines() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let stranger = Principal::local(4_000_000);
+        (0..1010).for_each(|_| _ = hub.add_rule(&stranger, RULES[0]).unwrap_err());
+        assert!(only_admin(&stranger).is_err() && hub.add_rule(&anna(), RULES[0]).is_ok());
+        hub.stop();
+        drop(hub);
+        let hub = start(dir.path(), Channels::default());
+        let wanted = Wanted { limit: 2, is_newest_first: true, ..Wanted::default() };
+        let last = hub.audit(&anna(), &wanted).unwrap();
+        let told = |line: usize| (last[line]["n"].as_i64(), last[line]["target"].as_str());
+        assert_eq!(told(0), (Some(1002), Some("10 more requests that were refused")));
+        assert_eq!(told(1), (Some(1001), Some(RULES[0])));
+        hub.stop();
+    }
+
+    #[test]
+    fn rights_are_looked_at_where_a_job_is_taken_in() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let ci = ci(&hub);
+        let submit = || {
+            let (owner, file) = (ci.name.clone(), JobFile::from_json(BODY).unwrap());
+            let (wish, body) = (file.wish(&owner).unwrap(), BODY.to_owned());
+            let job = Submission { owner, file, wish, body, key: None, after: Vec::new() };
+            hub.carry_out(&ci.name, "submit", |_| String::new(), move |owner, now| owner.submit(now, vec![job]))
+        };
+        let (job, _) = submit().unwrap()[0];
+        hub.steer(&ci, job, Verb::Pause, None).unwrap();
+        // Of the rule that goes, nobody looks for jobs.
+        hub.access().remove_rule(&anna(), 2).unwrap();
+        assert_eq!(submit().unwrap_err().exit, Exit::Refused);
+        assert_eq!(hub.steer(&ci, job, Verb::Resume, None).unwrap_err().exit, Exit::Refused);
+        hub.steer(&anna(), job, Verb::Resume, None).unwrap();
+        hub.stop();
     }
 }

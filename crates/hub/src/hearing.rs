@@ -107,7 +107,6 @@ impl Owner {
                 attempt,
                 endpoint: endpoint.into(),
                 taken: Some(0),
-                is_asked: false,
                 has_rate: false,
                 renewed: Some(Instant::now()),
             };
@@ -118,28 +117,26 @@ impl Owner {
     /// An order that no job here has: its end was taken note of before, or the job was handed in after this copy of the database was made.
     fn end_unknown(&mut self, endpoint: &str, order: JobId, status: Status) {
         match status {
+            // It may be of a job that could not be read back.
+            _ if !self.knows_all => {}
             _ if status.is_end() => self.courier(endpoint).send(Errand::Forget { order }),
             Status::Stopping => {}
-            // Of a job that could not be read back nothing is known.
-            _ if self.knows_all => {
+            _ => {
                 warn!(order = %order, endpoint, "an order that no job of this hub has is stopped; what was verified is kept");
                 self.courier(endpoint).send(Errand::Stop { order });
             }
-            _ => {}
         }
     }
 
     pub(crate) fn note(&mut self, now: Now, endpoint: &str, id: JobId, told: &Told) {
-        let Some(order) = self.orders.get_mut(&id).filter(|order| *order.endpoint == *endpoint) else {
+        let Some(order) = self.orders.get(&id).filter(|order| *order.endpoint == *endpoint) else {
             return self.end_unknown(endpoint, id, order::status_of(told));
         };
         let (job, attempt) = (order.job, order.attempt);
         let has_failures = told.ended.as_ref().is_some_and(|ended| ended.code != 0 || ended.files_failed > 0);
         match answer(told) {
             Answer::Ended(_) if has_failures => {
-                if !std::mem::replace(&mut order.is_asked, true) {
-                    self.courier(endpoint).send(Errand::Report { order: id });
-                }
+                self.courier(endpoint).send(Errand::Report { order: id });
             }
             Answer::Ended(_) => self.ended(now, id, told),
             answer => {
@@ -170,8 +167,7 @@ impl Owner {
     }
 
     pub(crate) fn ended(&mut self, now: Now, id: JobId, told: &Told) {
-        let Some(order) = self.orders.get_mut(&id) else { return };
-        order.is_asked = false;
+        let Some(order) = self.orders.get(&id) else { return };
         let (job, attempt) = (order.job, order.attempt);
         let answer = answer(told);
         if matches!(answer, Answer::Ended(_))
@@ -188,9 +184,13 @@ mod tests {
     use super::*;
     use crate::job_file::JobFile;
     use crate::owner::Command;
+    use crate::rows::NewJob;
     use crate::scene::{anna, jobs, start, state, until};
+    use crate::store::{Group, Store};
     use crate::{Channels, Hub};
     use daemon::hand_in::{OrderEnded, OrderNews};
+    use queue::Job;
+    use std::path::Path;
 
     const ALL: u64 = u64::MAX;
 
@@ -230,16 +230,87 @@ mod tests {
         hub.inner.commands.send(Command::Heard(Word::Census(census))).unwrap();
     }
 
+    /// A database with one job, whose order `a` has: the job, and its order.
+    fn with_order(dir: &Path, body: &str) -> (JobId, JobId) {
+        let wish = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap().wish("unix:0").unwrap();
+        let mut job = Job::new(JobId([1; 16]), 1, wish.facts.clone(), vec![]);
+        (job.status, job.role, job.attempt) = (Status::Running, Some(Role::Sends), 1);
+        let (id, body) = (job.id, body.to_owned());
+        let new = vec![NewJob { id, seq: 1, wish, body, labels: vec![] }];
+        let mut store = Store::open(dir).unwrap();
+        store.commit(&Group { new, changes: vec![job], ..Group::default() }).unwrap();
+        (id, order_id(id, 1))
+    }
+
+    /// From now on somebody takes what is sent to `a`, and says nothing.
+    fn silence(dir: &Path) -> std::net::TcpListener {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let book = daemon::EndpointBook::new(dir.join("endpoints"));
+        let addresses = vec![silent.local_addr().unwrap().to_string()];
+        let known = daemon::Endpoint { addresses, ..book.get("a").unwrap() };
+        book.add(&known, daemon::endpoints::Replace::Always).unwrap();
+        silent
+    }
+
+    fn is_on_its_way(hub: &Hub, errand: Errand) -> bool {
+        hub.look(move |owner| owner.courier("a").has(&errand)).unwrap()
+    }
+
+    #[test]
+    fn a_report_that_was_lost_is_asked_for_again() {
+        let dir = state();
+        let (_, order) = with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let hub = start(dir.path(), Channels::default());
+        let says_failed = || {
+            let mut failed = told(Status::Failed, true);
+            failed.ended.as_mut().unwrap().code = 23;
+            says(&hub, "a", vec![(order, failed)]);
+        };
+        says_failed();
+        // Nobody listens there.
+        until(|| !is_on_its_way(&hub, Errand::Report { order }));
+        let _silent = silence(dir.path());
+        says_failed();
+        assert!(is_on_its_way(&hub, Errand::Report { order }));
+        hub.stop();
+    }
+
+    #[test]
+    fn the_end_of_a_job_that_cannot_be_read_is_kept_where_it_is() {
+        for (body, is_forgotten) in [
+            (r#"{"source":"a:x","destination":"b:y","options":{"of-another-version":true}}"#, false),
+            (r#"{"source":"a:x","destination":"b:y"}"#, true),
+        ] {
+            let dir = state();
+            with_order(dir.path(), body);
+            let _silent = silence(dir.path());
+            let hub = start(dir.path(), Channels::default());
+            let order = JobId([9; 16]);
+            says(&hub, "a", vec![(order, told(Status::Succeeded, true))]);
+            assert_eq!(is_on_its_way(&hub, Errand::Forget { order }), is_forgotten);
+            hub.stop();
+        }
+    }
+
+    #[test]
+    fn a_job_in_a_zone_that_this_host_knows_no_more_goes_on() {
+        let dir = state();
+        let windows = r#"[{"from":"22:00","to":"06:00","zone":"Mars/Olympus"}]"#;
+        let (job, order) =
+            with_order(dir.path(), &format!(r#"{{"source":"a:x","destination":"b:y","windows":{windows}}}"#));
+        let hub = start(dir.path(), Channels::default());
+        hub.steer(&anna(), job, queue::Verb::Cancel, None).unwrap();
+        says(&hub, "a", vec![(order, told(Status::Succeeded, true))]);
+        until(|| jobs(&hub)[0].status == "succeeded");
+        hub.stop();
+    }
+
     /// Ends of what it was never given, twice, or after the end; counts that no disk holds; statuses that are none.
     #[test]
     fn an_endpoint_that_lies_about_orders_ends_none_but_its_own_and_harms_nobody() {
         let dir = state();
-        // Somebody who takes what is sent and says nothing: what becomes of the order is known from the lies alone.
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let book = daemon::EndpointBook::new(dir.path().join("endpoints"));
-        let a = book.get("a").unwrap();
-        let addresses = vec![silent.local_addr().unwrap().to_string()];
-        book.add(&daemon::Endpoint { addresses, ..a }, daemon::endpoints::Replace::Always).unwrap();
+        // What becomes of the order is known from the lies alone.
+        let _silent = silence(dir.path());
         let hub = start(dir.path(), Channels::default());
         let file = |to: &str| JobFile::from_json(&format!(r#"{{"source":"a:x","destination":"b:{to}"}}"#)).unwrap();
         let job = hub.submit(&anna(), file("y"), None).unwrap().id;

@@ -10,7 +10,6 @@ use crate::channels::Channels;
 use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::figures::Figures;
-use crate::job_file::JobFile;
 use crate::outbox::{Posting, Tell};
 use crate::owner::{Command, Owner, Reply};
 use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, Page, Reader};
@@ -177,16 +176,19 @@ impl Hub {
 
     /// Steers a job; with a version, only if it is still that one.
     pub fn steer(&self, who: &Principal, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
-        let job = self.show(who, id)?;
-        // What ran once may not be allowed any more.
-        if !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry) {
-            self.inner.access.check(&job.owner, &JobFile::from_value(job.job)?.wish(&job.owner)?)?;
-        }
+        self.show(who, id)?;
+        let begins = !who.is_admin() && matches!(verb, Verb::Resume | Verb::Retry);
         self.carry_out(
             &who.name,
             verb.word(),
             move |_| id.to_string(),
-            move |owner, now| owner.steer(now, id, verb, version),
+            move |owner, now| {
+                // What ran once may not be allowed any more.
+                if begins && let Some(wish) = owner.wish_of(id)? {
+                    owner.access.check_owner(&wish)?;
+                }
+                owner.steer(now, id, verb, version)
+            },
         )
     }
 
@@ -328,7 +330,7 @@ impl Hub {
         let who = who.to_owned();
         self.send(Command::Change(Box::new(move |owner, now| {
             let outcome = change(owner, now);
-            owner.group.audit.push(Deed::new(&who, action, &target(&outcome), &outcome));
+            owner.note_deed(now, &who, Deed::new(&who, action, &target(&outcome), &outcome));
             Box::new(move |failed| drop(reply.try_send(failed.map_or(outcome, |e| Err(e.clone())))))
         })))?;
         answer.recv().map_err(|_| ended())?

@@ -35,6 +35,8 @@ impl Owner {
         self.check_room(&jobs)?;
         let mut known = Vec::with_capacity(jobs.len());
         for job in &jobs {
+            // Here: rules that are withdrawn from now on are looked for among jobs that have this one (`granting`).
+            self.access.check_owner(&job.wish)?;
             self.check_endpoints(&job.wish)?;
             self.posting.channels.check(&job.file.notify)?;
             known.push(self.known_by_key(job)?);
@@ -171,7 +173,7 @@ impl Owner {
         // What was changed since the last transaction.
         let pending = self.group.rewritten.iter().rev().find(|other| other.id == id);
         let file = pending.map_or(Ok(stored.file), |other| JobFile::from_json(&other.body))?.changed(changes)?;
-        let facts = file.wish(&stored.job.facts.owner)?.facts;
+        let facts = file.known_wish(&stored.job.facts.owner)?.facts;
         self.queue.change(now, id, facts.clone()).map_err(|e| refused(&e))?;
         let body = serde_json::to_string(&file).unwrap_or_default();
         self.group.rewritten.push(Rewritten { id, body, facts });

@@ -181,6 +181,13 @@ impl JobFile {
 
     /// Checks everything that can be checked without asking anybody.
     pub fn wish(&self, owner: &str) -> Result<Wish> {
+        let wish = self.known_wish(owner)?;
+        self.windows.iter().try_for_each(Window::check)?;
+        Ok(wish)
+    }
+
+    /// The same of a job that was taken in: its zones may have gone from this host since, and hold it up no more (`almanac`).
+    pub fn known_wish(&self, owner: &str) -> Result<Wish> {
         self.check_bounds()?;
         channels::check_bounds(&self.notify)?;
         let kind = self.kind()?;
@@ -194,9 +201,6 @@ impl JobFile {
             return Err(wrong("`replica` is no option of a job between two endpoints", hint));
         }
         let (from, to) = (self.endpoint(&spec.sources)?, self.endpoint(std::slice::from_ref(&spec.destination))?);
-        for window in &self.windows {
-            window.check()?;
-        }
         let windows = match self.windows.is_empty() {
             true => None,
             false => Some(serde_json::to_string(&self.windows).expect("texts have a JSON form").into()),
@@ -216,6 +220,7 @@ impl JobFile {
             finish_by: moment("finish_by", &self.finish_by)?,
             windows: windows.filter(|_| !is_now),
             is_standing: spec.options.follow.is_some(),
+            is_rehearsal: spec.options.is_dry_run,
         };
         let facts = Facts { common: common.into(), claims: Claims::new(&claims(kind, &spec)), nature };
         // Both endpoints hear of it, which share their rates out.
@@ -427,6 +432,7 @@ mod tests {
         assert_eq!(wish.facts.finish_by, Some(1_798_761_600_000));
         assert_eq!(wish.facts.nature, other.wish("anna").unwrap().facts.nature);
         assert_ne!(wish.facts.nature, other.wish("bert").unwrap().facts.nature);
+        assert!(!wish.facts.is_rehearsal);
     }
 
     #[test]

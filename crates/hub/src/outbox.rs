@@ -1,7 +1,7 @@
 //! What is to be told of jobs: written down with the change that it tells of, brought by a thread for each channel, tried again.
 //!
 //! Invariant: what a job asked to be told is told at least once, or given up after `TRIES_MAX` tries in a day, which the audit log says;
-//! or it was one too many of `ROWS_MAX`, which the hub's own log says.
+//! or it was one too many of `ROWS_MAX`, which the hub's own log says; or its channel was taken away, which the audit log says.
 
 use crate::channels::{Channels, Means};
 use crate::delivery::{Message, deliver};
@@ -50,6 +50,13 @@ pub fn note(connection: &Connection, posted: &Posted) -> rusqlite::Result<()> {
             .execute("UPDATE outbox SET tries = ?2, due = ?3 WHERE id = ?1", params![posted.id, tries as i64, due])?,
     };
     Ok(())
+}
+
+/// All that wait, each with its channel.
+pub fn waiting(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+    let mut select = connection.prepare_cached("SELECT id, channel FROM outbox")?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 /// The messages of a channel that are due, with the tries that were made.

@@ -8,6 +8,7 @@
 
 use crate::access::Access;
 use crate::almanac::Almanac;
+use crate::audit::{Deed, Quota};
 use crate::courier::{Courier, Word};
 use crate::events::Ring;
 use crate::figures::Ended;
@@ -65,6 +66,7 @@ pub struct Owner {
     /// The orders that endpoints have, or may have.
     pub(crate) orders: HashMap<JobId, Order>,
     pub(crate) group: Group,
+    quota: Quota,
     pub(crate) replies: Vec<Reply>,
     /// Ended jobs that are in the queue while somebody steers them.
     pub(crate) visitors: Vec<JobId>,
@@ -89,7 +91,6 @@ pub(crate) struct Order {
     pub endpoint: Arc<str>,
     /// When it was taken, by the courier's count; nothing while it is on its way.
     pub taken: Option<u64>,
-    pub is_asked: bool,
     /// The endpoint has the job's present rate, or is being told it.
     pub has_rate: bool,
     /// When its warrant was made or renewed, as far as this hub knows it.
@@ -127,6 +128,7 @@ impl Owner {
             couriers: HashMap::new(),
             orders: HashMap::new(),
             group: Group::default(),
+            quota: Quota::default(),
             replies: Vec::new(),
             visitors: Vec::new(),
             next_seq: 0,
@@ -160,6 +162,7 @@ impl Owner {
             let now = self.now();
             self.lapse_rules(now);
             self.begin_scheduled(now);
+            self.group.audit.extend(self.quota.left_out(if is_over { u64::MAX } else { now.ms }));
             self.queue.step(now);
             if let Err(e) = self.post(now) {
                 error!(error = %e.message, "what is to be told cannot be read");
@@ -217,12 +220,15 @@ impl Owner {
         self.orders.clear();
         self.knows_all = false;
         self.next_seq = self.store.next_seq()?;
-        let (now, mut unusable) = (self.now(), 0);
-        let Owner { store, queue, posting, orders, .. } = self;
+        let (now, mut unusable, mut withdrawn) = (self.now(), 0, Vec::new());
+        let Owner { store, queue, posting, access, orders, .. } = self;
         store.open_jobs(&mut |stored| {
             let job = match stored {
                 Ok(stored) => {
                     posting.watch(stored.job.id, &stored.file);
+                    if access.check_owner(&stored.wish).is_err() {
+                        withdrawn.push(stored.job.id);
+                    }
                     stored.job
                 }
                 Err(why) => {
@@ -236,7 +242,6 @@ impl Owner {
                     attempt: job.attempt,
                     endpoint,
                     taken: Some(0),
-                    is_asked: false,
                     // The hub before this one may have ended while it told it.
                     has_rate: false,
                     renewed: None,
@@ -252,6 +257,9 @@ impl Owner {
             let has_succeeded = self.store.status(missing)? == Some(Status::Succeeded);
             self.queue.after_ended(now, missing, has_succeeded);
         }
+        // The hub before this one may have ended between taking a rule away and cancelling what it allowed.
+        withdrawn.into_iter().for_each(|id| self.cancel_withdrawn(now, id));
+        self.give_up_unknown()?;
         self.count_open();
         self.knows_all = unusable == 0;
         // One that no job names may have an order of a job that this copy of the database does not know.
@@ -301,8 +309,18 @@ impl Owner {
         for job in changes.iter().filter(|job| job.code.is_some()) {
             let ended = self.ended.entry(job.status).or_default();
             ended.jobs += 1;
+            if job.facts.is_rehearsal {
+                continue;
+            }
             ended.files += job.work.files_done;
             ended.bytes += job.work.bytes_done;
+        }
+    }
+
+    /// A line of the audit log, for which somebody who is no administrator may have no room left.
+    pub(crate) fn note_deed(&mut self, now: Now, who: &str, deed: Deed) {
+        if who == "hub" || self.access.is_admin(who) || self.quota.admits(who, &deed, now.ms) {
+            self.group.audit.push(deed);
         }
     }
 
@@ -318,5 +336,31 @@ impl Owner {
             Command::Stop => return true,
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::{start, state};
+    use crate::{Channels, JobFile};
+
+    #[test]
+    fn what_a_rehearsal_saw_is_not_counted_as_moved() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let job = |options: &str| {
+            let text = format!(r#"{{"source":"a:x","destination":"b:y","options":{options}}}"#);
+            let wish = JobFile::from_json(&text).unwrap().wish("anna").unwrap();
+            let mut job = Job::new(JobId([1; 16]), 1, wish.facts, vec![]);
+            (job.status, job.code) = (Status::Succeeded, Some(0));
+            (job.work.files_done, job.work.bytes_done) = (3, 1 << 40);
+            job
+        };
+        let jobs = [job(r#"{"dry-run":true}"#), job("{}")];
+        hub.look(move |owner| owner.note_ended(&jobs)).unwrap();
+        let Ended { jobs, files, bytes } = hub.look(|owner| owner.ended[&Status::Succeeded]).unwrap();
+        assert_eq!((jobs, files, bytes), (2, 3, 1 << 40));
+        hub.stop();
     }
 }

@@ -6,7 +6,7 @@ use model::Exit;
 pub fn refused(refused: &queue::Refused) -> Error {
     match refused {
         queue::Refused::Full { is_owner: true } => {
-            Error::new(Exit::Temporary, "as many of this user's jobs are open as one user may have")
+            Error::new(Exit::Temporary, "this user has reached the limit of open jobs")
                 .hint("try again when some have ended")
         }
         queue::Refused::Full { is_owner: false } => {

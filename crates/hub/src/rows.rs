@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 pub struct Stored {
     pub job: Job,
     pub file: JobFile,
+    pub wish: Wish,
 }
 
 pub struct Rewritten {
@@ -62,7 +63,7 @@ pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, Str
         files_done: count(21)?,
         bytes_done: count(22)?,
     };
-    let wish = JobFile::from_json(&body).and_then(|file| file.wish(&owner).map(|wish| (file, wish)));
+    let wish = JobFile::from_json(&body).and_then(|file| file.known_wish(&owner).map(|wish| (file, wish)));
     let (file, wish) = match wish {
         Ok(found) => found,
         Err(e) => return Ok(Err(format!("job {id}: {}", e.message))),
@@ -87,8 +88,8 @@ pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, Str
         code: row.get(17)?,
         work,
     };
-    let job = Job { id, seq: row.get::<_, i64>(1)? as u64, facts: wish.facts, state: state.into() };
-    Ok(Ok(Stored { job, file }))
+    let job = Job { id, seq: row.get::<_, i64>(1)? as u64, facts: wish.facts.clone(), state: state.into() };
+    Ok(Ok(Stored { job, file, wish }))
 }
 
 pub fn insert(connection: &Connection, new: &NewJob, now: i64) -> rusqlite::Result<()> {

@@ -158,6 +158,11 @@ impl Store {
         read().map_err(|e| self.failed(&e))
     }
 
+    /// Messages that wait, each with its channel.
+    pub fn waiting(&self) -> Result<Vec<(i64, String)>> {
+        outbox::waiting(&self.connection).map_err(|e| self.failed(&e))
+    }
+
     /// Messages of a channel that are due.
     pub fn due(&self, channel: &str, now: i64) -> Result<Vec<(i64, String, usize)>> {
         outbox::due(&self.connection, channel, now).map_err(|e| self.failed(&e))

@@ -11,7 +11,7 @@ use crate::{Error, Result, unix_ms};
 use model::{Exit, JobId};
 use queue::{Job, Now};
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tracing::warn;
 
 const LOOK_MS: u64 = 1000;
@@ -33,7 +33,11 @@ impl Owner {
                 continue;
             }
             let wants = |words: &Vec<String>| states(words).is_ok_and(|states| states.contains(&job.status));
-            to.extend(file.notify.iter().filter(|(_, words)| wants(words)).map(|(name, _)| name.clone()));
+            // A channel may have been taken away since the job was handed in.
+            let has = |name: &String| self.posting.threads.contains_key(name);
+            to.extend(
+                file.notify.iter().filter(|(name, words)| has(name) && wants(words)).map(|(name, _)| name.clone()),
+            );
             if job.status.is_end() {
                 self.posting.watched.remove(&job.id);
             }
@@ -49,6 +53,23 @@ impl Owner {
             Some(new) => JobFile::from_json(&new.body).map(Some),
             None => Ok(self.store.job(id)?.map(|stored| stored.file)),
         }
+    }
+
+    /// Gives up what waits for channels that were taken away.
+    pub(crate) fn give_up_unknown(&mut self) -> Result<()> {
+        let mut unknown: BTreeMap<String, usize> = BTreeMap::new();
+        for (id, channel) in self.store.waiting()? {
+            if !self.posting.threads.contains_key(&channel) {
+                *unknown.entry(channel).or_default() += 1;
+                self.group.posted.push(Posted { id, again: None });
+            }
+        }
+        for (channel, messages) in unknown {
+            let text = format!("the hub has no channel {channel} any more: {messages} messages are given up");
+            let failed: Result<()> = Err(Error::new(Exit::Unreachable, text));
+            self.group.audit.push(Deed::new("hub", "notify", &channel, &failed));
+        }
+        Ok(())
     }
 
     /// Gives the threads what is due, every second.
@@ -110,6 +131,7 @@ fn subject(body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::Wanted;
     use crate::channels::Channels;
     use crate::scene::{anna, jobs, start, state, until};
     use queue::Verb;
@@ -150,8 +172,17 @@ mod tests {
         hub.stop();
         drop(hub);
         assert_eq!((told().len(), rows()), (2, Some(("bad".to_owned(), 1))));
-        let hub = start(dir.path(), Channels::default());
-        assert_eq!(jobs(&hub).len(), 1);
-        hub.stop();
+        // Without its channels it gives up what waits for them, once.
+        for _ in 0..2 {
+            let hub = start(dir.path(), Channels::default());
+            assert_eq!(jobs(&hub).len(), 1);
+            let again = hub.steer(&anna(), id, Verb::Retry, None);
+            again.and_then(|()| hub.steer(&anna(), id, Verb::Pause, None)).unwrap();
+            hub.steer(&anna(), id, Verb::Cancel, None).unwrap();
+            let wanted =
+                Wanted { limit: 100, text: Some("no channel bad any more: 1 messages".into()), ..Wanted::default() };
+            assert_eq!((rows(), hub.audit(&anna(), &wanted).unwrap().len()), (None, 1));
+            hub.stop();
+        }
     }
 }

@@ -55,6 +55,10 @@ pub(crate) fn date_of(job: &Job, calendar: &dyn Calendar, now: Now) -> Option<i6
     let follows_windows = matches!(job.status, Status::Queued | Status::Running)
         || job.status == Status::Waiting && matches!(job.reason, Reason::Window);
     let windows = job.facts.windows.as_ref().filter(|_| follows_windows);
-    let change = windows.map(|windows| calendar.opening(windows, now.unix_ms).until);
+    let change = windows.map(|windows| match calendar.opening(windows, now.unix_ms) {
+        // They closed while it waited at its executor, or while nobody looked.
+        Opening { is_open: false, .. } if job.status == Status::Running => now.unix_ms,
+        opening => opening.until,
+    });
     [start, job.facts.finish_by, change].into_iter().flatten().min()
 }

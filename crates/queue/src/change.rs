@@ -1,7 +1,7 @@
 //! An open job is given another class, priority or rate.
 
 use crate::calendar::Now;
-use crate::job::Facts;
+use crate::job::{Facts, Job};
 use crate::queue::{Action, Queue};
 use crate::status::Status;
 use crate::submit::Refused;
@@ -28,6 +28,9 @@ impl Queue {
         self.jobs.leave_nature(&id);
         let Some(entry) = self.jobs.get_mut(&id) else { return Err(Refused::NoSuchJob) };
         let after = (facts.class, Reverse(facts.priority));
+        if before.0 != after.0 {
+            self.made_room.remove(&id);
+        }
         entry.job.facts = facts;
         self.jobs.own_nature(&id);
         self.hold(id, slots);
@@ -37,6 +40,13 @@ impl Queue {
         }
         self.note_change(id);
         self.set_date(now, id);
+        if executor.is_none() {
+            // Others may be before it now, or it before others.
+            self.wake_behind(now, id, None);
+        }
+        if self.get(id).is_some_and(Job::waits_for_destination) {
+            self.place(now, id);
+        }
         self.actions.extend(executor.map(|endpoint| Action::SetRate { id, attempt, endpoint }));
         Ok(())
     }

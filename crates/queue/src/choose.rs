@@ -3,9 +3,10 @@
 //! Classes are served 16 to 4 to 1, owners and projects alike; what somebody leaves unused, others get. A lane is skipped while
 //! its endpoints or its pair have no slot, so that no job that cannot run holds up one that can.
 
+use crate::book::Entry;
 use crate::calendar::Now;
 use crate::job::Job;
-use crate::queue::{Action, Lane, Limits, Queue};
+use crate::queue::{Action, Lane, Limits, Place, Queue};
 use crate::slots::{Health, PARKED_MAX};
 use crate::status::{Reason, Status};
 use model::order::Role;
@@ -61,7 +62,7 @@ impl Queue {
         }
         let slots = self.slots_of(entry.share, entry.pair, &entry.job);
         let text = match self.full_endpoint(entry.pair, entry.job.facts.class, slots) {
-            Some(name) => format!("{name} has as many jobs running as it gets at once"),
+            Some(name) => format!("{name} is already running as many jobs as it may at once"),
             None if !self.has_room(entry.pair, entry.job.facts.class, slots) => {
                 format!("as many jobs run from {} to {} as may at once", from.name, to.name)
             }
@@ -188,7 +189,38 @@ impl Queue {
 
     /// queued -> waiting
     fn wait_behind(&mut self, now: Now, id: JobId, other: JobId) {
-        self.wait(now, id, Reason::Destination, &format!("job {other} writes to the same destination"), None);
+        self.wake_behind(now, id, Some(other));
+        self.wait(now, id, Reason::Destination, "another job writes to the same destination", None);
         self.behind.entry(other).or_default().push(id);
+    }
+
+    /// Lets those go on that wait behind a job. Of a lane the first is queued; whom that one, or one `at_work`, is in the way of as
+    /// well waits behind it and is not woken: of many, each would be once for each of the others.
+    pub(crate) fn wake_behind(&mut self, now: Now, id: JobId, at_work: Option<JobId>) {
+        let place = |id: JobId| {
+            let Entry { job, share, pair, .. } =
+                self.jobs.get(&id).filter(|entry| entry.job.waits_for_destination())?;
+            Some(((job.facts.class, *share, *pair), (Reverse(job.facts.priority), job.seq, id)))
+        };
+        let waiting = self.behind.remove(&id).unwrap_or_default();
+        let mut waiting: Vec<(Lane, Place)> = waiting.into_iter().filter_map(place).collect();
+        waiting.sort_unstable();
+        waiting.dedup();
+        let mut first: Option<(Lane, JobId)> = None;
+        for (lane, (.., id)) in waiting {
+            let of_lane = first.filter(|(of, _)| *of == lane).map(|(_, first)| first);
+            match at_work.into_iter().chain(of_lane).find(|other| self.overlap(*other, id)) {
+                Some(other) => self.behind.entry(other).or_default().push(id),
+                None => {
+                    self.place(now, id);
+                    let is_queued = self.get(id).is_some_and(|job| job.status == Status::Queued);
+                    first = if is_queued { Some((lane, id)) } else { first };
+                }
+            }
+        }
+    }
+
+    fn overlap(&self, one: JobId, other: JobId) -> bool {
+        self.get(one).zip(self.get(other)).is_some_and(|(one, other)| one.overlaps(other))
     }
 }

@@ -9,6 +9,8 @@ use crate::status::{Goal, Reason, Status};
 use model::order::{self, Role};
 use model::{Exit, JobId};
 
+const RETRY_HINT: &str = "retry that job, then this one";
+
 /// The word of an executor about one attempt of one job.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
@@ -271,17 +273,17 @@ impl Queue {
         if let Some(entry) = self.jobs.get_mut(&id) {
             entry.job.role = None;
         }
-        for other in self.behind.remove(&id).unwrap_or_default() {
-            let waits =
-                self.get(other).is_some_and(|job| job.status == Status::Waiting && job.reason == Reason::Destination);
-            if waits {
-                self.place(now, other);
-            }
-        }
+        self.wake_behind(now, id, None);
     }
 
     /// any open state -> an end
     pub(crate) fn end(&mut self, now: Now, id: JobId, status: Status, code: i32, text: &str, hint: &str) {
+        self.end_alone(now, id, status, code, text, hint);
+        self.after_ended(now, id, status == Status::Succeeded);
+    }
+
+    /// Leaves those that come after it as they are.
+    fn end_alone(&mut self, now: Now, id: JobId, status: Status, code: i32, text: &str, hint: &str) {
         debug_assert!(self.get(id).is_none_or(|job| job.role.is_none()), "an executor still has it");
         if let Some(entry) = self.jobs.get_mut(&id) {
             entry.job.goal = None;
@@ -289,29 +291,32 @@ impl Queue {
             entry.job.hint = hint.to_owned();
         }
         self.set(now, id, status, Reason::None, text);
-        self.after_ended(now, id, status == Status::Succeeded);
     }
 
     /// Those that come after a job go on, or fail with it.
     pub fn after_ended(&mut self, now: Now, id: JobId, has_succeeded: bool) {
-        let followers = self.dependents.remove(&id).unwrap_or_default();
         if model::mutant::is_on("queue-forgets-followers") {
             return;
         }
-        for other in followers {
-            let Some(entry) = self.jobs.get_mut(&other) else { continue };
-            let (status, reason) = (entry.job.status, entry.job.reason);
-            // One that was begun anew after its end waits for nobody any more.
-            if status.is_end() || !entry.job.after.contains(&id) {
-                continue;
-            }
-            entry.job.after.retain(|one| *one != id);
-            if !has_succeeded {
-                let text = format!("job {id}, which it comes after, did not succeed");
-                self.end(now, other, Status::Failed, Exit::Failed as i32, &text, "retry that job, then this one");
-                self.mark(other, Reason::Dependency);
-            } else if status == Status::Waiting && reason == Reason::Dependency {
-                self.place(now, other);
+        // A list, as a chain has more links than a thread's stack has room for.
+        let mut ended = vec![id];
+        while let Some(id) = ended.pop() {
+            for other in self.dependents.remove(&id).unwrap_or_default() {
+                let Some(entry) = self.jobs.get_mut(&other) else { continue };
+                let (status, reason) = (entry.job.status, entry.job.reason);
+                // One that was begun anew after its end waits for nobody any more.
+                if status.is_end() || !entry.job.after.contains(&id) {
+                    continue;
+                }
+                entry.job.after.retain(|one| *one != id);
+                if !has_succeeded {
+                    let (text, hint) = (format!("job {id}, which it comes after, did not succeed"), RETRY_HINT);
+                    self.end_alone(now, other, Status::Failed, Exit::Failed as i32, &text, hint);
+                    self.mark(other, Reason::Dependency);
+                    ended.push(other);
+                } else if status == Status::Waiting && reason == Reason::Dependency {
+                    self.place(now, other);
+                }
             }
         }
     }

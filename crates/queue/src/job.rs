@@ -34,6 +34,8 @@ pub struct Common {
     pub windows: Option<Arc<str>>,
     /// It waits for what comes and ends when somebody says so: what it holds for days is the place of a small job.
     pub is_standing: bool,
+    /// It only finds out what it would do: what it counts was seen, not moved.
+    pub is_rehearsal: bool,
 }
 
 /// Paths, each with a NUL behind it.
@@ -186,6 +188,10 @@ impl Job {
             Role::Sends => &self.facts.from,
             Role::Fetches => &self.facts.to,
         }
+    }
+
+    pub fn waits_for_destination(&self) -> bool {
+        self.status == Status::Waiting && self.reason == Reason::Destination
     }
 
     /// Two jobs that write below one place.

@@ -4,7 +4,7 @@
 
 use crate::book::{Book, Entry};
 use crate::calendar::{self, Calendar, Now};
-use crate::job::{Common, Job, State};
+use crate::job::{Common, Job, State, Work};
 use crate::pool::Pool;
 use crate::schedule::Schedules;
 use crate::share::Decayed;
@@ -71,8 +71,9 @@ pub struct Queue {
     endpoint_numbers: HashMap<Arc<str>, usize>,
     pub(crate) pairs: Vec<Pair>,
     pair_numbers: HashMap<(usize, usize), usize>,
-    /// Who comes after a job, and who waits for a destination that it writes to.
+    /// Who comes after a job.
     pub(crate) dependents: HashMap<JobId, Vec<JobId>>,
+    /// Who waits for a destination that a job writes to, which an executor has, or which is queued before them in their lane.
     pub(crate) behind: HashMap<JobId, Vec<JobId>>,
     /// Of the class high, for which a low one yielded.
     pub(crate) made_room: BTreeSet<JobId>,
@@ -212,6 +213,10 @@ impl Queue {
 
     /// The one place where a state changes.
     pub(crate) fn set(&mut self, now: Now, id: JobId, status: Status, reason: Reason, text: &str) {
+        // Whoever has no order and is not queued is in nobody's way.
+        if status != Status::Queued && self.get(id).is_some_and(|job| job.role.is_none()) {
+            self.wake_behind(now, id, None);
+        }
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let before = entry.job.status;
         debug_assert!(before == status || may_follow(before, status), "{before} to {status}");
@@ -327,7 +332,8 @@ impl Queue {
     /// Brings what its owner is charged up to what the job has moved.
     pub(crate) fn charge(&mut self, now: Now, id: JobId) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
-        let charge = entry.job.work.charge();
+        let moved = if entry.job.facts.is_rehearsal { Work::default() } else { entry.job.work };
+        let charge = moved.charge();
         let more = charge - std::mem::replace(&mut entry.charged, charge);
         let class = entry.job.facts.class;
         self.shares[entry.share].charge.add(more, now.ms);

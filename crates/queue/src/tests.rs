@@ -1,5 +1,7 @@
 //! Scenarios: what is told to the queue, and what it makes of it.
 
+mod edges;
+
 use super::*;
 use model::order::{self, Role};
 use model::{Class, Exit, JobId};
@@ -41,6 +43,7 @@ impl Scene {
             finish_by: None,
             windows: None,
             is_standing: false,
+            is_rehearsal: false,
         };
         Facts { common: common.into(), claims: Claims::new(&[[self.count]]), nature: [self.count; 16] }
     }

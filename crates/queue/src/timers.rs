@@ -85,7 +85,7 @@ impl Queue {
             Status::Failed,
             Exit::DurationLimit as i32,
             text,
-            "`thalweg job retry` needs a later deadline: submit it again",
+            "retrying would miss the deadline again: submit the job anew with a later `finish_by`",
         );
         self.mark(id, Reason::Deadline);
     }

@@ -8,6 +8,7 @@
 //! - Paths are made of names, none leads out of the set or into the directory of its note, and each is there once.
 //! - What is written reads back as the same catalogue, and the same files make the same pages.
 
+pub use super::note::PAGE_BYTES_MAX;
 use super::note::{digest_of, number};
 use super::{DIRECTORY, page_name};
 use crate::name::{Escaped, Name, unescape};
@@ -15,8 +16,6 @@ use crate::{Digest, DigestAlgorithm};
 
 /// Lines of a page.
 pub const LINES_MAX: usize = 65_536;
-/// A page is not longer.
-pub const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// One is closed when it has become this long.
 const PAGE_BYTES_FULL: usize = 16 << 20;
 /// Pages above one of files: as many files as nobody has.

@@ -2,7 +2,6 @@
 //!
 //! Invariant: what is written reads back as the same value; a line that this program does not know is an error, never passed over.
 
-use super::catalogue::PAGE_BYTES_MAX;
 use super::is_name;
 use crate::Pin;
 use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
@@ -11,6 +10,8 @@ use std::fmt::Write;
 const FIRST_LINE: &str = "thalweg set 1";
 /// Of files, of bytes and of serials: what an `i64` holds too.
 const COUNT_MAX: u64 = i64::MAX as u64;
+/// A page of a catalogue is not longer.
+pub const PAGE_BYTES_MAX: u64 = 64 << 20;
 const MIRRORS_MAX: usize = 64;
 const READERS_MAX: usize = 4096;
 

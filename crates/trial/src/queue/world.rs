@@ -548,6 +548,7 @@ fn facts(random: &mut Random, number: u8) -> Facts {
         finish_by: None,
         windows: None,
         is_standing: number.is_multiple_of(8),
+        is_rehearsal: false,
     };
     let claims = Claims::new(&claims[random.below(3) as usize..][..1]);
     Facts { common: common.into(), claims, nature: [number; 16] }

@@ -1,0 +1,173 @@
+//! What few jobs do not show: long chains, many that write to one place, and windows, classes and rehearsals at the edge of their rules.
+
+use super::*;
+
+fn id_of(number: u32) -> JobId {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&number.to_le_bytes());
+    JobId(id)
+}
+
+impl Scene {
+    /// One of many more jobs than `submit` counts.
+    fn submit_numbered(&mut self, number: u32, change: impl FnOnce(&mut Facts), after: Vec<JobId>) -> JobId {
+        let mut facts = Facts { nature: id_of(number).0, ..self.facts() };
+        self.count = 0;
+        change(&mut facts);
+        let job = Job::new(id_of(number), number.into(), facts, after);
+        assert_eq!(self.queue.submit(self.now, job), Ok(Taken::New));
+        id_of(number)
+    }
+
+    fn change(&mut self, id: JobId, change: impl FnOnce(&mut Facts)) {
+        let mut facts = self.queue.get(id).unwrap().facts.clone();
+        change(&mut facts);
+        self.queue.change(self.now, id, facts).unwrap();
+    }
+}
+
+#[test]
+fn a_chain_as_long_as_an_owners_jobs_fails_link_by_link() {
+    const JOBS: u32 = 100_000;
+    let mut scene = Scene::new();
+    let first = scene.submit_numbered(0, |_| {}, vec![]);
+    (1..JOBS).for_each(|n| _ = scene.submit_numbered(n, |_| {}, vec![id_of(n - 1)]));
+    scene.step();
+    scene.queue.heard(scene.now, first, 1, ended(Exit::SourceFileNotFound));
+    let (changes, _) = scene.queue.take();
+    assert_eq!(changes.len(), JOBS as usize);
+    let last = changes.last().unwrap();
+    assert_eq!((last.id, last.status, last.reason), (id_of(JOBS - 1), Status::Failed, Reason::Dependency));
+    assert!(scene.queue.is_empty());
+}
+
+#[test]
+fn a_job_that_is_high_no_more_keeps_no_slot_from_others() {
+    let mut scene = Scene::new();
+    let low: Vec<_> = (0..2).map(|_| scene.submit(|facts| facts.class = Class::Low)).collect();
+    scene.step();
+    let own = scene.submit(|facts| facts.class = Class::High);
+    let high = scene.submit(|facts| facts.class = Class::High);
+    assert_eq!(given(&scene.step()), [(own, Role::Sends)]);
+    let actions = scene.pass(10_000);
+    assert!(actions.iter().any(|action| matches!(action, Action::Stop { id, .. } if *id == low[1])), "{actions:?}");
+    scene.change(high, |facts| facts.class = Class::Normal);
+    scene.hear(low[1], ended(Exit::Cancelled));
+    assert_eq!(scene.state(high).0, Status::Running);
+    [own, low[0], high].iter().for_each(|id| _ = scene.end(*id, Exit::Done));
+    assert_eq!(scene.state(low[1]).0, Status::Running);
+}
+
+#[test]
+fn a_job_that_runs_again_after_its_window_closed_is_stopped_at_once() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|facts| facts.windows = Some("nights".into()));
+    assert_eq!(given(&scene.step()), [(id, Role::Sends)]);
+    scene.pass(400);
+    scene.hear(id, waits(order::Reason::Retry));
+    scene.pass(200);
+    assert_eq!(scene.state(id), (Status::Waiting, Reason::Retry));
+    let runs = News {
+        status: Status::Running,
+        reason: order::Reason::None,
+        text: String::new(),
+        until: None,
+        work: Work::default(),
+    };
+    let (_, actions) = scene.hear(id, Answer::News(runs));
+    assert!(matches!(&actions[..], [Action::Stop { .. }]), "{actions:?}");
+    scene.end(id, Exit::Cancelled);
+    assert_eq!(scene.state(id), (Status::Waiting, Reason::Window));
+}
+
+#[test]
+fn a_job_whose_window_closed_while_nobody_looked_is_stopped_after_the_restart() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|facts| facts.windows = Some("nights".into()));
+    assert_eq!(given(&scene.step()), [(id, Role::Sends)]);
+    let job = scene.queue.get(id).unwrap().clone();
+    let mut again = Scene::new();
+    again.now = Now { ms: 0, unix_ms: scene.now.unix_ms + 700 };
+    again.queue.restore(again.now, job);
+    let actions = again.step();
+    assert!(matches!(&actions[..], [Action::Stop { .. }]), "{actions:?}");
+}
+
+/// A job of the place `out`, among many.
+fn out(facts: &mut Facts) {
+    facts.claims = Claims::new(&["out"]);
+}
+
+#[test]
+fn jobs_of_one_destination_take_turns_without_waking_one_another() {
+    const JOBS: u32 = 1000;
+    let mut scene = Scene::new();
+    (0..JOBS).for_each(|n| _ = scene.submit_numbered(n, out, vec![]));
+    scene.queue.step(scene.now);
+    let mut changes = scene.queue.take().0.len();
+    for n in 0..JOBS {
+        assert_eq!(scene.state(id_of(n)).0, Status::Running, "{n}");
+        scene.queue.heard(scene.now, id_of(n), 1, ended(Exit::Done));
+        scene.queue.step(scene.now);
+        changes += scene.queue.take().0.len();
+    }
+    assert!(scene.queue.is_empty());
+    // Queued, waiting, queued again, running, ended.
+    assert!(changes <= 5 * JOBS as usize, "{changes}");
+}
+
+#[test]
+fn whoever_waits_behind_a_queued_job_goes_on_when_that_one_does_not() {
+    for leave in ["pause", "cancel", "change", "overtake"] {
+        let mut scene = Scene::new();
+        let first = scene.submit(out);
+        let others: Vec<_> = (0..3).map(|_| scene.submit(out)).collect();
+        scene.step();
+        // Both slots of the pair are taken when the first one ends: the next stays queued, the others behind it.
+        scene.queue.steer(scene.now, first, Verb::Pause).unwrap();
+        let beside: Vec<_> = (0..2).map(|_| scene.submit(|facts| facts.priority = 9)).collect();
+        scene.step();
+        scene.hear(first, Answer::Unknown);
+        let states = |scene: &Scene| others.iter().map(|id| scene.state(*id).0).collect::<Vec<_>>();
+        assert_eq!(states(&scene), [Status::Queued, Status::Waiting, Status::Waiting], "{leave}");
+        match leave {
+            "pause" => scene.queue.steer(scene.now, others[0], Verb::Pause).unwrap(),
+            "cancel" => scene.queue.steer(scene.now, others[0], Verb::Cancel).unwrap(),
+            "change" => scene.change(others[0], |facts| facts.priority = -9),
+            _ => scene.change(others[1], |facts| facts.priority = 5),
+        }
+        let (_, actions) = scene.hear(beside[0], ended(Exit::Done));
+        assert_eq!(given(&actions), [(others[1], Role::Sends)], "{leave}");
+    }
+}
+
+#[test]
+fn jobs_that_waited_for_one_place_and_not_for_each_other_run_together() {
+    let mut scene = Scene::new();
+    let all = scene.submit(out);
+    let parts: Vec<_> =
+        ["out/x", "out/y"].map(|claim| scene.submit(|facts| facts.claims = Claims::new(&[claim]))).into();
+    let other = scene.submit(|facts| (facts.claims, facts.from) = (Claims::new(&["out/x"]), "c".into()));
+    scene.step();
+    let (_, actions) = scene.hear(all, ended(Exit::Done));
+    assert_eq!(given(&actions), parts.iter().map(|id| (*id, Role::Sends)).collect::<Vec<_>>());
+    let (_, actions) = scene.hear(parts[0], ended(Exit::Done));
+    assert_eq!(given(&actions), [(other, Role::Sends)]);
+}
+
+#[test]
+fn a_rehearsal_is_charged_a_file_whatever_it_saw() {
+    let mut scene = Scene::new();
+    let work = Work { files_listed: 1, is_listed: true, files_done: 1000, bytes_done: 1 << 40, bytes_listed: 1 };
+    let seen = Answer::Ended(Ended { code: Exit::Done as i32, text: String::new(), hint: String::new(), work });
+    let rehearsed = scene.submit(|facts| facts.is_rehearsal = true);
+    scene.step();
+    scene.hear(rehearsed, seen.clone());
+    let charge = |scene: &Scene| scene.queue.shares[0].charge.at(scene.now.ms);
+    let of_rehearsal = charge(&scene);
+    assert_eq!(of_rehearsal, Work::default().charge());
+    let copied = scene.submit(|_| {});
+    scene.step();
+    scene.hear(copied, seen);
+    assert!(charge(&scene) > 1e12);
+}
