@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,19 +29,23 @@ fn directory() -> Result<PathBuf> {
 
 /// The file of an endpoint's or directory's calibration.
 pub fn file(of: &str) -> Result<PathBuf> {
+    let too_long = || usage(format!("{} is too long a name for a calibration", shown(of)), "calibrate a shorter path");
+    Ok(directory()?.join(file_name(of).ok_or_else(too_long)?))
+}
+
+/// Nothing where the name is too long for a file.
+fn file_name(of: &str) -> Option<String> {
     const NAME_BYTES_MAX: usize = 200;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
     let name: String =
         of.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect();
-    if name.len() > NAME_BYTES_MAX {
-        return Err(usage(format!("{} is too long a name for a calibration", shown(of)), "calibrate a shorter path"));
-    }
-    Ok(directory()?.join(format!("{name}.json")))
+    (name.len() <= NAME_BYTES_MAX).then(|| format!("{name}.json"))
 }
 
 /// The calibration of that name, if there is one.
-pub fn find(of: &str) -> Result<Option<Calibration>> {
-    let file = file(of)?;
+fn find(of: &str) -> Result<Option<Calibration>> {
+    let Some(name) = file_name(of) else { return Ok(None) };
+    let file = directory()?.join(name);
     match fs::read_to_string(&file) {
         Ok(text) => Calibration::parse(&text).map(Some).map_err(|e| {
             let hint = format!("`thalweg calibrate {}` measures again and replaces it", shown(of));
@@ -51,21 +56,47 @@ pub fn find(of: &str) -> Result<Option<Calibration>> {
     }
 }
 
-/// The calibration of a copy's destination: of the endpoint, or of the directory or the nearest one above it.
+/// By what an endpoint's directory is called: NAME for its root, else NAME:DIR.
+pub fn name_at(name: &str, path: &[u8]) -> String {
+    let all = names_at(name, path);
+    all.into_iter().next().expect("the endpoint's own name")
+}
+
+/// That of a directory, and those of all above it.
+fn names_at(name: &str, path: &[u8]) -> Vec<String> {
+    let parts: Vec<_> = path.split(|b| *b == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+    let below = |count: usize| format!("{name}:{}", shown(OsStr::from_bytes(&parts[..count].join(&b'/'))));
+    (1..=parts.len()).rev().map(below).chain([name.to_owned()]).collect()
+}
+
+/// The calibration of a copy's destination: of the directory or the nearest one above it, or of the whole endpoint. Other kinds of
+/// storage, and endpoints without a name, have none.
 pub fn of_destination(destination: &Location) -> Result<Option<Calibration>> {
-    if destination.is_remote() {
-        let text = destination.to_string();
-        return text.split_once(':').map_or(Ok(None), |(name, _)| find(name));
-    }
-    let path = PathBuf::from(OsStr::from_bytes(destination.path()));
-    let absolute = std::path::absolute(&path).map_err(|e| exit::of_file("find", &path, &e))?;
-    let Some(there) = absolute.ancestors().find_map(|at| fs::canonicalize(at).ok()) else { return Ok(None) };
-    for at in there.ancestors() {
-        if let Some(found) = find(&shown(at))? {
-            return Ok(Some(found));
+    let names = match destination {
+        Location::Named { name, path } => names_at(name, path),
+        Location::Local(path) => {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            let absolute = std::path::absolute(&path).map_err(|e| exit::of_file("find", &path, &e))?;
+            let there = absolute.ancestors().find_map(|at| fs::canonicalize(at).ok()).unwrap_or_default();
+            there.ancestors().map(shown).collect()
         }
+        _ => Vec::new(),
+    };
+    names.iter().find_map(|name| find(name).transpose()).transpose()
+}
+
+/// Leaves out what was measured of another device than the source's, and says so.
+pub fn compare_source(calibration: &mut Calibration, source: &Location) -> Option<String> {
+    let read_from = calibration.source.clone()?;
+    let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+    let path = Path::new(OsStr::from_bytes(source.path()));
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let own = device(path).filter(|_| matches!(source, Location::Local(_)));
+    if own.is_some() && own == device(Path::new(&read_from)) {
+        return None;
     }
-    Ok(None)
+    calibration.forget_reads();
+    Some(format!("reading was measured on {}, which is other storage: it is left out", shown(&read_from)))
 }
 
 pub fn keep(calibration: &Calibration) -> Result<PathBuf> {
@@ -164,7 +195,8 @@ const KNOWN_MAX: usize = 1_000;
 const KNOWN_SECONDS: u64 = 14 * 86_400;
 
 fn all_known() -> Result<(PathBuf, BTreeMap<String, Known>)> {
-    let file = directory()?.join("known.json");
+    // No calibration has a name with two dots.
+    let file = directory()?.join("known.map.json");
     // What cannot be read is not known.
     let known = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     Ok((file, known))
@@ -254,4 +286,30 @@ pub fn outcomes() -> Result<(Vec<Outcome>, usize)> {
     let read: Vec<Outcome> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let unread = lines.len() - read.len();
     Ok((read, unread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoints_directories_have_calibrations_of_their_own() {
+        assert_eq!(names_at("lab", b"fast/a//b/"), ["lab:fast/a/b", "lab:fast/a", "lab:fast", "lab"]);
+        assert_eq!((name_at("lab", b"/"), name_at("lab", b"./slow/")), ("lab".into(), "lab:slow".into()));
+    }
+
+    #[test]
+    fn storage_that_cannot_be_calibrated_has_no_calibration() {
+        for other in ["s3://bucket/x", "sftp://host/x", "tw://127.0.0.1:1/x", "null:", "-"] {
+            let location = Location::parse(OsStr::new(other)).unwrap();
+            assert!(of_destination(&location).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn no_calibration_has_the_name_of_another_file_that_is_kept() {
+        let names = ["known", "known.map", "outcomes"].map(|of| file_name(of).unwrap());
+        assert_eq!(names, ["known.json", "known%2Emap.json", "outcomes.json"]);
+        assert_eq!(file_name(&"long/".repeat(50)), None);
+    }
 }

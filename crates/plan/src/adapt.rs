@@ -79,6 +79,9 @@ pub struct Log {
     pub only_grows: bool,
     pub windows: Vec<Window>,
     pub changes: Vec<Change>,
+    /// The job went on: what is kept ends with the last of the windows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_truncated: bool,
 }
 
 impl Log {
@@ -221,15 +224,21 @@ impl Adaptation {
 
     /// Everything that was decided, and by what.
     pub fn log(&self) -> Log {
-        Log { changes: self.tuner.changes().to_vec(), ..self.log.clone() }
+        match self.log.is_truncated {
+            true => self.log.clone(),
+            false => Log { changes: self.tuner.changes().to_vec(), ..self.log.clone() },
+        }
     }
 
     fn measured(&mut self, measurement: &Measurement, sample: &StreamSample) -> Option<u32> {
         let window = self.window(measurement, sample);
-        let decided = self.tuner.step(&window);
         if self.log.windows.len() < WINDOWS_MAX {
-            self.log.windows.push(window);
+            self.log.windows.push(window.clone());
+        } else if !self.log.is_truncated {
+            // Later windows change more than is replayed: also what was said of the last change.
+            self.log = Log { is_truncated: true, ..self.log() };
         }
+        let decided = self.tuner.step(&window);
         if decided.is_some() {
             self.phase = Phase::Settling(None);
         }

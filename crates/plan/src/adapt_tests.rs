@@ -229,6 +229,21 @@ fn lanes_that_are_missing_stop_the_clock() {
     assert_eq!(simulation.end().changes.len(), 1);
 }
 
+/// Losses come and go for longer than windows are kept.
+#[test]
+fn the_log_of_a_long_job_ends_with_its_windows_and_gives_the_same_decisions() {
+    let mut simulation = Simulation::new(4, 64);
+    let (mild, heavy) = (Path { by_loss: 260.0 * MBIT, ..path() }, Path { by_loss: 40.0 * MBIT, ..path() });
+    for _ in 0..WINDOWS_MAX / 1200 {
+        simulation.run(&mild, 600);
+        simulation.run(&heavy, 600);
+    }
+    let log = simulation.adaptation.log();
+    assert!(log.is_truncated && log.windows.len() == WINDOWS_MAX);
+    assert!(simulation.adaptation.tuner.changes().len() > log.changes.len());
+    assert_eq!(log.replayed(), log.changes);
+}
+
 #[test]
 fn the_most_that_both_ends_take_is_kept() {
     let mut simulation = Simulation::new(4, 6);

@@ -133,6 +133,11 @@ impl Tabu {
         *self = Tabu { until_us: now_us.saturating_add(span), failures: self.failures + 1 };
     }
 
+    /// It may be right all the same.
+    fn wait(&mut self, now_us: u64) {
+        self.until_us = self.until_us.max(now_us.saturating_add(TABU_US));
+    }
+
     fn allows(&self, now_us: u64) -> bool {
         now_us >= self.until_us
     }
@@ -314,8 +319,7 @@ impl Tuner {
 
     fn judge(&mut self, mut trial: Trial, window: &Window, rate: f64) {
         if differs(trial.file_bytes, window.file_bytes) {
-            let why = "other files came meanwhile: not comparable".to_owned();
-            return self.change(window, trial.from, why);
+            return self.void(&trial, window);
         }
         trial.windows += 1;
         trial.best = trial.best.max(rate);
@@ -353,6 +357,21 @@ impl Tuner {
             }
             Kind::More(_) => self.change(window, trial.from, format!("no gain: {told}")),
             Kind::Fewer => self.change(window, trial.from, format!("slower: {told}")),
+        }
+    }
+
+    /// Nothing was learned. Where sizes of files take turns, the next trial would end like this one: it waits a time.
+    fn void(&mut self, trial: &Trial, window: &Window) {
+        const WHY: &str = "other files came meanwhile: not comparable";
+        match trial.kind {
+            Kind::More(want) => self.more[want].wait(window.at_us),
+            Kind::Fewer => self.fewer.wait(window.at_us),
+        }
+        if !self.only_grows {
+            return self.change(window, trial.from, WHY.to_owned());
+        }
+        if let Some(change) = self.changes.last_mut() {
+            change.why = format!("{}; {WHY}", change.why);
         }
     }
 

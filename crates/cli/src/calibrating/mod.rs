@@ -14,7 +14,7 @@ use crate::output::{line, note, shown};
 use crate::place::Places;
 use daemon::{EndpointBook, Paths};
 use model::{Exit, Location};
-use plan::calibration::{Calibration, Measured, Part, Run, VERSION};
+use plan::calibration::{Calibration, Measured, Part, Run, VERSION, bytes_of};
 use plan::fit::{Point, SmallFiles};
 use probe::Prober;
 use std::ffi::OsStr;
@@ -26,6 +26,7 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
     if let Some(source) = args.source.as_ref().filter(|source| !source.is_dir()) {
         return Err(usage(format!("{} is not a directory", shown(source)), "--source names one on this host"));
     }
+    calibrations::file(&of)?;
     let imported = args.import.iter().map(imported).collect::<Result<Vec<_>>>()?;
     let places = Places::new(&args.ssh)?;
     let busy = quiet::wait(&places.interrupt)?;
@@ -67,7 +68,7 @@ fn imported((part, file): &(Part, PathBuf)) -> Result<(Measured, String)> {
     let (tool, runs) = plan::calibration::import(*part, &text)
         .map_err(|why| usage(format!("{}: {why}", shown(file)), "omit --import to have the part measured"))?;
     let note = format!("{} was not measured but taken from what {tool} printed ({})", part.word(), shown(file));
-    Ok((Measured { part: *part, runs }, note))
+    Ok((Measured { part: *part, runs, is_imported: true }, note))
 }
 
 /// What is calibrated by which name, and the directory there that may be written to.
@@ -81,11 +82,13 @@ fn target(of: &OsStr) -> Result<(String, Location)> {
     }
     let location = crate::args::values::location(of)?;
     if location.is_remote() {
-        let (name, _) = name.split_once(':').unwrap_or((name, ""));
-        return match is_endpoint(name) {
-            true => Ok((name.to_owned(), location)),
-            false => Err(missing(format!("{} is not an endpoint that was added", shown(of)))),
+        return match &location {
+            Location::Named { name, path } if is_endpoint(name) => Ok((calibrations::name_at(name, path), location)),
+            _ => Err(missing(format!("{} is not an endpoint that was added", shown(of)))),
         };
+    }
+    if !matches!(location, Location::Local(_)) {
+        return Err(missing(format!("{} is neither an endpoint nor a directory", shown(of))));
     }
     let path = std::fs::canonicalize(of).map_err(|e| crate::exit::of_file("find", of, &e))?;
     if !path.is_dir() {
@@ -95,26 +98,26 @@ fn target(of: &OsStr) -> Result<(String, Location)> {
 }
 
 fn calibration(of: String, source: Option<String>, profile: Profile, prober: Prober) -> Calibration {
-    let points: Vec<Point> = prober
-        .sizes
-        .iter()
-        .map(|run| Point {
-            at: run.file_bytes as f64,
-            bytes_per_second: (run.files * run.file_bytes) as f64 / run.seconds,
-        })
-        .collect();
-    Calibration {
+    let mut calibration = Calibration {
         v: VERSION,
         of,
         source,
         circumstances: calibrations::circumstances(profile.name),
         start_seconds: prober.start_seconds,
+        rtt_seconds: prober.rtt_seconds,
         measured: prober.measured,
-        small_files: SmallFiles::fit(&points).ok().map(Into::into),
+        small_files: None,
         engines: prober.engines,
         sizes: prober.sizes,
         notes: prober.notes,
-    }
+    };
+    let point = |run: &Run| Point {
+        at: run.file_bytes as f64,
+        bytes_per_second: bytes_of(run) / calibration.steady_seconds(Part::Write, run),
+    };
+    let points: Vec<Point> = calibration.sizes.iter().map(point).collect();
+    calibration.small_files = SmallFiles::fit(&points).ok().map(Into::into);
+    calibration
 }
 
 fn show(calibration: &Calibration) {
@@ -122,7 +125,8 @@ fn show(calibration: &Calibration) {
     for part in Part::ALL {
         let runs = calibration.runs(part);
         let rate = |run: &Run| {
-            run.files as f64 * if part == Part::Metadata { 1.0 } else { run.file_bytes as f64 } / run.seconds
+            let amount = if part == Part::Metadata { run.files as f64 } else { bytes_of(run) };
+            amount / calibration.steady_seconds(part, run)
         };
         let Some(best) = runs.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
         let shown = match part {

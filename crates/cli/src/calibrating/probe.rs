@@ -8,7 +8,7 @@ use crate::transfer::{self, Request};
 use model::files::{Doomed, Question};
 use model::options::{Depths, Engine};
 use model::{Exit, Location};
-use plan::calibration::{EngineRun, Measured, Part, Run};
+use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of, warm_up_seconds};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -20,8 +20,18 @@ const STORAGE_STREAMS: [u32; 3] = [1, 2, 4];
 /// Equal parts of a run's bytes, so that every stream has some of its own.
 const FILES: u64 = 8;
 const FIRST_BYTES: u64 = 4 << 20;
+const FIRST_BYTES_FAR: u64 = 16 << 20;
 const BYTES_MIN: u64 = 1 << 20;
 const BYTES_MAX: u64 = 4 << 30;
+/// Over a long path: so many are done one after the other that their number tells the rate.
+const FILES_FAR: u64 = 512;
+/// No warm-up takes a larger share of the time for everything.
+const WARM_UPS_IN_BUDGET: f64 = 15.0;
+/// How often a run that was too short is made again, larger by this factor at most.
+const SIZES_MAX: u32 = 6;
+const GROWTH_MAX: f64 = 16.0;
+/// Round trips that a run loses before it is at its rate, for guessing the size of the next one.
+const LOST_ROUND_TRIPS: f64 = 12.0;
 const SMALL_FILES: u64 = 1_000;
 const SMALL_BYTES: u64 = 1 << 10;
 /// Sizes of the small-file curve, and at most how many files of each.
@@ -45,6 +55,8 @@ pub struct Prober<'a> {
     storage: (Engine, Depths),
     started: Instant,
     pub start_seconds: Vec<f64>,
+    /// Of the way to the destination, the shortest; 0 within this host.
+    pub rtt_seconds: f64,
     pub measured: Vec<Measured>,
     pub engines: Vec<EngineRun>,
     pub sizes: Vec<Run>,
@@ -62,6 +74,7 @@ impl<'a> Prober<'a> {
             storage: (Engine::Auto, Depths::default()),
             started: Instant::now(),
             start_seconds: Vec::new(),
+            rtt_seconds: 0.0,
             measured: Vec::new(),
             engines: Vec::new(),
             sizes: Vec::new(),
@@ -104,21 +117,32 @@ impl<'a> Prober<'a> {
             let source = vec![generated(SMALL_FILES, SMALL_BYTES)];
             runs.push(self.transfer(source, destination, streams, (SMALL_FILES, SMALL_BYTES))?);
         }
-        self.measured.push(Measured { part: Part::Metadata, runs });
-        self.each_engine(Part::Write, &mut |prober, streams, bytes| {
-            let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh()?);
-            prober.transfer(vec![generated(FILES, file_bytes)], to, streams, (FILES, file_bytes))
-        })?;
-        let fastest = self.fastest(Part::Write);
+        self.measured.push(Measured::new(Part::Metadata, runs));
+        self.write_engines()?;
+        // Two runs' bytes, or one's where each takes longer anyway.
+        let runs = if self.is_mostly_warm_up() { 1.0 } else { 2.0 };
+        let bytes = self.fastest(Part::Write) * runs * self.profile.run.as_secs_f64();
         for (file_bytes, files_max) in CURVE {
-            let files =
-                ((fastest * 2.0 * self.profile.run.as_secs_f64() / file_bytes as f64) as u64).clamp(1, files_max);
+            let files = ((bytes / file_bytes as f64) as u64).clamp(1, files_max);
             let destination = self.fresh()?;
             let source = vec![generated(files, file_bytes)];
             let run = self.transfer(source, destination, CURVE_STREAMS, (files, file_bytes))?;
             self.sizes.push(run);
         }
         Ok(())
+    }
+
+    fn write_engines(&mut self) -> Result<()> {
+        if self.is_mostly_warm_up() {
+            let text = "over this round trip nothing was repeated, and no other storage engine was tried for write: \
+                --profile standard does both";
+            self.notes.push(text.to_owned());
+            return Ok(());
+        }
+        self.each_engine(Part::Write, &mut |prober, streams, bytes| {
+            let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh()?);
+            prober.transfer(vec![generated(FILES, file_bytes)], to, streams, (FILES, file_bytes))
+        })
     }
 
     fn read(&mut self, files: &[(PathBuf, u64)]) -> Result<()> {
@@ -130,7 +154,7 @@ impl<'a> Prober<'a> {
         for (streams, _) in self.order(&STORAGE_STREAMS) {
             runs.push(self.read_once(files, streams)?);
         }
-        self.measured.push(Measured { part: Part::Read, runs });
+        self.measured.push(Measured::new(Part::Read, runs));
         self.each_engine(Part::Read, &mut |prober, streams, _| prober.read_once(files, streams))
     }
 
@@ -145,17 +169,18 @@ impl<'a> Prober<'a> {
 
     /// Runs of a part at its best number of streams, with each way of using storage, as often as the profile repeats.
     fn each_engine(&mut self, part: Part, run: &mut dyn FnMut(&mut Self, u32, u64) -> Result<Run>) -> Result<()> {
-        let rate = |run: &Run| (run.files * run.file_bytes) as f64 / run.seconds;
+        let rate = |run: &Run| bytes_of(run) / run.seconds;
         let runs = self.measured.iter().filter(|measured| measured.part == part).flat_map(|measured| &measured.runs);
         let Some(best) = runs.max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
         let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
         for (place, is_repetition) in self.order(&places) {
-            if is_repetition && self.started.elapsed() > self.profile.budget {
+            if is_repetition && self.is_late() {
                 break;
             }
             let (engine, depth) = ENGINES[place as usize];
             self.storage = (engine, Depths { read: depth, write: depth });
-            let bytes = (rate(&best) * self.profile.run.as_secs_f64()) as u64;
+            let warm_up = if part == Part::Write { self.warm_up() } else { 0.0 };
+            let bytes = (rate(&best) * (self.profile.run.as_secs_f64() + warm_up)) as u64;
             let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
             self.storage = (Engine::Auto, Depths::default());
             self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });
@@ -163,7 +188,7 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Runs of one part at several numbers of streams, each as large as the one before suggests.
+    /// Runs of one part at several numbers of streams, each as large as those before suggest.
     fn sized(
         &mut self,
         part: Part,
@@ -171,35 +196,97 @@ impl<'a> Prober<'a> {
         destination: &mut dyn FnMut(&mut Self) -> Result<Location>,
     ) -> Result<()> {
         note(&format!("measuring {}", part.word()));
-        let mut run_of = |prober: &mut Self, streams: u32, bytes: u64| {
+        let warm_up = if part == Part::Engine { 0.0 } else { self.warm_up() };
+        let files = if part == Part::Network && warm_up > 0.0 { FILES_FAR } else { FILES };
+        let mut run_of = |prober: &mut Self, streams: u32, bytes: f64| {
             let to = destination(prober)?;
-            let file_bytes = (bytes / FILES).max(1);
-            prober.transfer(vec![generated(FILES, file_bytes)], to, streams, (FILES, file_bytes))
+            let file_bytes = (bytes as u64).clamp(BYTES_MIN, BYTES_MAX) / files;
+            let run = prober.transfer(vec![generated(files, file_bytes)], to, streams, (files, file_bytes))?;
+            Ok(Run { steady: run.steady.filter(|_| part == Part::Network), ..run })
         };
+        let whole = warm_up + self.profile.run.as_secs_f64();
         // Not counted: it opens caches and says how much a run has to move.
-        let mut last = run_of(self, streams[streams.len() - 1], FIRST_BYTES)?;
-        let start = self.start_seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = streams[streams.len() - 1];
+        let bytes = if warm_up > 0.0 { FIRST_BYTES_FAR } else { FIRST_BYTES };
+        let first = self.long_enough(most, bytes as f64, (whole / 2.0, whole), &mut run_of)?;
+        let mut known = vec![(most, self.rate(&first))];
         let mut runs = Vec::new();
         for (n, is_repetition) in self.order(streams) {
-            if is_repetition && self.started.elapsed() > self.profile.budget {
+            if is_repetition && self.is_late() {
                 self.notes.push(format!("{}: repetitions were omitted because the time ran out", part.word()));
                 break;
             }
-            let moved = (last.files * last.file_bytes) as f64;
-            let rate = moved / (last.seconds - start).max(last.seconds / 10.0);
-            let bytes = (rate * self.profile.run.as_secs_f64()) as u64;
-            last = run_of(self, n, bytes.clamp(BYTES_MIN, BYTES_MAX))?;
-            runs.push(last);
+            // Fewer streams may carry as much less; too little is seen at once, and too much only after a long time.
+            let guess = |(m, rate): &(u32, f64)| rate * f64::from(n.min(*m)) / f64::from(*m);
+            let rate = known.iter().map(guess).fold(0.0, f64::max);
+            let least = whole - self.profile.run.as_secs_f64() / 2.0;
+            let bytes = rate * (whole - self.lost(whole) / 2.0);
+            let run = self.long_enough(n, bytes, (least, whole), &mut run_of)?;
+            known.push((n, self.rate(&run)));
+            runs.push(run);
         }
-        self.measured.push(Measured { part, runs });
+        self.measured.push(Measured::new(part, runs));
         Ok(())
+    }
+
+    /// A run that lasts, without its start, at least as long as the first of two spans; the second is what it is sized for.
+    fn long_enough(
+        &mut self,
+        streams: u32,
+        mut bytes: f64,
+        (least, whole): (f64, f64),
+        run_of: &mut dyn FnMut(&mut Self, u32, f64) -> Result<Run>,
+    ) -> Result<Run> {
+        let mut run = run_of(self, streams, bytes)?;
+        for _ in 1..SIZES_MAX {
+            let seconds = self.without_start(&run);
+            if seconds >= least || bytes >= BYTES_MAX as f64 || self.is_late() {
+                break;
+            }
+            let lost = self.lost(seconds);
+            bytes = bytes_of(&run) * ((whole - lost) / (seconds - lost)).clamp(1.0, GROWTH_MAX);
+            run = run_of(self, streams, bytes)?;
+        }
+        Ok(run)
+    }
+
+    fn without_start(&self, run: &Run) -> f64 {
+        let start = self.start_seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        (run.seconds - start).max(run.seconds / 10.0)
+    }
+
+    /// Of so many seconds, what goes before a session is at its rate.
+    fn lost(&self, seconds: f64) -> f64 {
+        (LOST_ROUND_TRIPS * self.rtt_seconds).min(seconds * 0.7)
+    }
+
+    /// As far as a run tells it.
+    fn rate(&self, run: &Run) -> f64 {
+        let seconds = self.without_start(run);
+        run.steady.map_or(bytes_of(run) / (seconds - self.lost(seconds)), |steady| steady.bytes as f64 / steady.seconds)
+    }
+
+    /// How long runs over the path tell nothing of its rate.
+    fn warm_up(&self) -> f64 {
+        warm_up_seconds(self.rtt_seconds).min(self.profile.budget.as_secs_f64() / WARM_UPS_IN_BUDGET)
+    }
+
+    /// Each run takes several times what the profile wants: there is time for one of a kind.
+    fn is_mostly_warm_up(&self) -> bool {
+        self.warm_up() > self.profile.run.as_secs_f64()
+    }
+
+    /// Nothing is repeated any more, so that the rest ends in time.
+    fn is_late(&self) -> bool {
+        self.started.elapsed() > self.profile.budget
     }
 
     /// Every setting once, in random order, and then again; with whether it is a repetition.
     fn order(&self, streams: &[u32]) -> Vec<(u32, bool)> {
         let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64) | 1;
         let mut all = Vec::new();
-        for repetition in 0..self.profile.repetitions {
+        let repetitions = if self.is_mostly_warm_up() { 1 } else { self.profile.repetitions };
+        for repetition in 0..repetitions {
             let mut left = streams.to_vec();
             while !left.is_empty() {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -210,18 +297,29 @@ impl<'a> Prober<'a> {
         all
     }
 
-    fn transfer(&self, sources: Vec<Location>, to: Location, streams: u32, size: (u64, u64)) -> Result<Run> {
+    fn transfer(&mut self, sources: Vec<Location>, to: Location, streams: u32, size: (u64, u64)) -> Result<Run> {
+        let is_remote = to.is_remote();
         let mut request = Request::plain(sources, to);
         request.spec.streams = Some(streams);
         (request.spec.options.engine, request.spec.options.depths) = self.storage;
         let (began, cpu) = (Instant::now(), processor_seconds());
-        let finished = transfer::run(&request, began, &self.places.interrupt, None)?;
+        let mut looks = Vec::new();
+        let finished = transfer::run_observed(&request, began, &self.places.interrupt, &mut |observed| {
+            looks.extend(observed.sample.as_ref().map(|sample| (sample.seconds, sample.counts.bytes_done)));
+        })?;
         if let Some(error) = finished.error {
             return Err(error);
         }
+        let rtt_us = finished.ended.report.as_ref().map_or(0, |report| report.snapshot.stream_facts.rtt_us_min);
+        if is_remote && rtt_us > 0 {
+            let rtt_seconds = rtt_us as f64 / 1e6;
+            let is_shorter = self.rtt_seconds == 0.0 || rtt_seconds < self.rtt_seconds;
+            self.rtt_seconds = if is_shorter { rtt_seconds } else { self.rtt_seconds };
+        }
+        let steady = Steady::of(&looks, self.warm_up()).filter(|_| is_remote && self.warm_up() > 0.0);
         let (files, file_bytes) = size;
         let seconds = finished.ended.seconds.max(1e-6);
-        Ok(Run { streams, files, file_bytes, seconds, cpu_seconds: processor_seconds() - cpu })
+        Ok(Run { streams, files, file_bytes, seconds, cpu_seconds: processor_seconds() - cpu, steady })
     }
 
     /// Somebody else's figures of it were given.
@@ -231,7 +329,7 @@ impl<'a> Prober<'a> {
 
     fn fastest(&self, part: Part) -> f64 {
         let runs = self.measured.iter().filter(|measured| measured.part == part).flat_map(|measured| &measured.runs);
-        runs.map(|run| (run.files * run.file_bytes) as f64 / run.seconds).fold(0.0, f64::max)
+        runs.map(|run| bytes_of(run) / run.seconds).fold(0.0, f64::max)
     }
 
     /// A location below the destination.

@@ -19,7 +19,7 @@ use crate::exit::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::output::json::Events;
-use ::transfer::{Kind, Means, Peers, Transfer};
+use ::transfer::{Ended, Kind, Means, Observed, Peers, Transfer};
 use hosts::Hosts;
 use orders::Ordered;
 pub use remote::Reachable;
@@ -27,7 +27,7 @@ pub use remote::{Remote, Ssh, Use};
 pub use request::{Finished, HostNames, Request, stopped};
 use shown::Shown;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::open::Pipes;
 
 /// Runs the request to its end. An error means that nothing was tried.
@@ -47,6 +47,22 @@ pub fn run(
     run_to(Arc::new(peers), request, started, interrupt, events)
 }
 
+/// Runs a plain request to its end, and looks at it every few hundredths of a second.
+pub fn run_observed(
+    request: &Request,
+    started: Instant,
+    interrupt: &Interrupt,
+    look: &mut dyn FnMut(&Observed),
+) -> Result<Finished> {
+    const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+    let peers = Arc::new(Reachable::new(request.ssh.clone()));
+    let (transfer, shown) = start(peers, request, started, interrupt, None)?;
+    while !transfer.wait_timeout(LOOK_INTERVAL) {
+        look(&transfer.observe());
+    }
+    Ok(finished(transfer.wait(), &shown, request, interrupt))
+}
+
 /// Runs a request whose other side is found otherwise than by its name here.
 fn run_to(
     peers: Arc<dyn Peers>,
@@ -55,6 +71,17 @@ fn run_to(
     interrupt: &Interrupt,
     events: Option<Arc<Events>>,
 ) -> Result<Finished> {
+    let (transfer, shown) = start(peers, request, started, interrupt, events)?;
+    Ok(finished(transfer.wait(), &shown, request, interrupt))
+}
+
+fn start(
+    peers: Arc<dyn Peers>,
+    request: &Request,
+    started: Instant,
+    interrupt: &Interrupt,
+    events: Option<Arc<Events>>,
+) -> Result<(Transfer, Arc<Shown>)> {
     let shown = Arc::new(Shown::new(request, events));
     let for_input = interrupt.clone();
     let pipes =
@@ -69,11 +96,14 @@ fn run_to(
         manifest: request.manifest.clone(),
         started,
     };
-    let mut ended = Transfer::start(request.spec.clone(), means)?.wait();
+    Ok((Transfer::start(request.spec.clone(), means)?, shown))
+}
+
+fn finished(mut ended: Ended, shown: &Shown, request: &Request, interrupt: &Interrupt) -> Finished {
     shown.finish();
     let error = ended.error.take().map(|error| told(error, request, interrupt));
     let durable = ended.report.as_ref().map_or_else(String::new, |report| report.durable.clone());
-    Ok(Finished { ended, error, durable })
+    Finished { ended, error, durable }
 }
 
 /// What ended a transfer, with the signal that did.

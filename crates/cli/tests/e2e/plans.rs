@@ -154,6 +154,90 @@ fn a_calibrated_endpoint_gives_plans_that_copies_follow_and_are_held_against() {
     assert!(wrong.code == Some(2) && wrong.stderr.contains("holds no plan"), "{}", wrong.stderr);
 }
 
+/// A calibration as it is kept: network and storage of 1 GB/s with one stream and with two.
+fn keep_calibration(bed: &Bed, of: &str, source: Option<&str>, start_seconds: f64) {
+    let run = |streams: u32| {
+        serde_json::json!({"streams": streams, "files": 1, "file_bytes": 1_000_000_000u64, "seconds": 1.0 + start_seconds,
+            "cpu_seconds": 0.0})
+    };
+    let of_part = |part: &str| serde_json::json!({"part": part, "runs": [run(1), run(2)]});
+    let reads = source.map(|_| of_part("read"));
+    let measured: Vec<_> = ["network", "write"].map(of_part).into_iter().chain(reads).collect();
+    let kept = serde_json::json!({"v": 1, "of": of, "source": source, "start_seconds": [start_seconds], "sizes": [],
+        "circumstances": {"host": "elsewhere", "kernel": "1", "processors": 1, "program": "0", "taken": 0, "profile": "quick"},
+        "measured": measured, "small_files": null, "notes": []});
+    let name = of.replace('%', "%25").replace(':', "%3A").replace('/', "%2F").replace('.', "%2E");
+    bed.write(&format!("client/state_home/thalweg/calibrations/{name}.json"), kept.to_string().as_bytes());
+}
+
+fn notes(ran: Ran) -> String {
+    ran.succeeded().done()["notes"].to_string()
+}
+
+#[test]
+fn a_goal_that_the_start_of_a_session_forbids_is_out_of_reach() {
+    let (bed, _server) = Bed::with_endpoint();
+    keep_calibration(&bed, "lab", None, 0.9);
+    let plan = ["plan", "gen:1x100MB", "lab:dst/", "--json"];
+    let expected = answer(bed.run(&plan).succeeded());
+    let rate = |plan: &Value, key: &str| plan[key].as_f64().unwrap();
+    assert!((rate(&expected, "rate_bytes_per_second") / 100e6 - 1.0).abs() < 0.1, "{expected}");
+    let beyond = bed.run(&[&plan[..], &["--goal", "500MB"]].concat());
+    assert!(beyond.code == Some(46) && beyond.stderr.contains("cannot be reached"), "{}", beyond.stderr);
+    let within = answer(bed.run(&[&plan[..], &["--goal", "90MB"]].concat()).succeeded());
+    assert_eq!(within["knobs"], serde_json::json!({"streams": 1}));
+    let changes = ["--what-if", "network=x10", "--what-if", "write=100MB"];
+    let changed = answer(bed.run(&[&plan[..], &changes].concat()).succeeded());
+    let best = |place: usize| rate(&changed["what_if"][place], "best_bytes_per_second");
+    assert!(best(0) < 110e6 && (best(1) / 52.6e6 - 1.0).abs() < 0.1, "{changed}");
+}
+
+#[test]
+fn copies_for_which_no_plan_can_be_made_go_on_and_say_why() {
+    let (bed, _server) = Bed::with_endpoint();
+    keep_calibration(&bed, "lab", None, 0.0);
+    std::fs::create_dir(bed.path("empty")).unwrap();
+    bed.write("src/a", b"a");
+    let cp = |from: &str, to: &str| bed.run(&["cp", "--json", "--plan", "auto", from, to]);
+    assert!(notes(cp("empty/", "lab:a/")).contains("holds no bytes to plan for"));
+    let deep = format!("{}/", ["a".repeat(120), "b".repeat(120)].join("/"));
+    assert!(notes(cp("src/", &deep)).contains("were not calibrated"));
+    bed.write("client/state_home/thalweg/calibrations/lab.json", b"{}");
+    assert!(notes(cp("src/", "lab:b/")).contains("it is no calibration"));
+}
+
+#[test]
+fn a_calibration_is_held_against_what_it_was_measured_on() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("src/a", &[7; 1 << 20]);
+    keep_calibration(&bed, "lab:fast", Some("/proc"), 0.0);
+    let slow = bed.run(&["plan", "src/", "lab:slow/"]);
+    assert!(slow.code == Some(2) && slow.stderr.contains("lab was not calibrated"), "{}", slow.stderr);
+    let fast = bed.run(&["plan", "src/", "lab:fast/x/"]).succeeded();
+    assert!(fast.stderr.contains("/proc, which is other storage"), "{}", fast.stderr);
+    let told = notes(bed.run(&["cp", "--json", "--plan", "auto", "src/", "lab:fast/x/"]));
+    assert!(told.contains("may be stale: it was taken with host elsewhere") && told.contains("/proc"), "{told}");
+}
+
+#[test]
+fn copies_that_were_not_free_to_follow_their_plan_say_nothing_of_it() {
+    let (bed, _server) = Bed::with_endpoint();
+    keep_calibration(&bed, "lab", None, 0.0);
+    bed.write("src/a", &[7; 1 << 20]);
+    bed.write("src/b", &[7; 1 << 20]);
+    let planned = bed.run(&["plan", "src/", "lab:x/", "--json"]).succeeded();
+    bed.write("plan.json", &planned.stdout);
+    let outcomes = || answer(bed.run(&["plan", "report", "--json"]).succeeded())["outcomes"].as_array().unwrap().len();
+    let cp =
+        |more: &[&str], to: &str| bed.run(&[&["cp", "--plan", "plan.json"], more, &["src/", to]].concat()).succeeded();
+    cp(&["--bwlimit", "100M"], "lab:one/");
+    cp(&["--exclude", "b"], "lab:two/");
+    cp(&[], "here/");
+    assert_eq!(outcomes(), 0);
+    cp(&[], "lab:three/");
+    assert_eq!(outcomes(), 1);
+}
+
 #[test]
 fn a_part_is_taken_from_what_another_tool_printed() {
     let bed = Bed::new();

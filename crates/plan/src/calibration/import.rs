@@ -43,7 +43,7 @@ pub fn import(part: Part, text: &str) -> Result<Imported, String> {
 fn run(streams: u64, bytes: f64, seconds: f64) -> Option<Run> {
     let streams = u32::try_from(streams).ok().filter(|streams| (1..=10_000).contains(streams))?;
     let file_bytes = (bytes / f64::from(streams)) as u64;
-    Some(Run { streams, files: u64::from(streams), file_bytes, seconds, cpu_seconds: 0.0 })
+    Some(Run { streams, files: u64::from(streams), file_bytes, seconds, cpu_seconds: 0.0, steady: None })
 }
 
 /// What the receiver got: what is in the sender's buffers at the end has not arrived.
@@ -64,7 +64,8 @@ fn fio(part: Part, value: &Value) -> Vec<Run> {
             continue;
         }
         let milliseconds = job[side]["runtime"].as_f64().unwrap_or(0.0);
-        let merged = job["job options"]["numjobs"].as_str().and_then(|text| text.parse().ok());
+        let jobs_of = |options: &Value| options["numjobs"].as_str().and_then(|text| text.parse().ok());
+        let merged = jobs_of(&job["job options"]).or_else(|| jobs_of(&value["global options"]));
         // With group_reporting one entry stands for all of a group's jobs.
         let is_merged =
             job["job options"]["group_reporting"].is_string() || value["global options"]["group_reporting"].is_string();
@@ -120,6 +121,9 @@ mod tests {
             {"groupid":1,"job options":{"numjobs":"8"},"read":{"io_bytes":3000000000,"runtime":3000},"write":{"io_bytes":0,"runtime":0}}]}"#;
         assert_eq!(rates(Part::Read, fio), ("fio", vec![(4, 500_000_000), (8, 1_000_000_000)]));
         assert!(import(Part::Write, fio).unwrap_err().contains("no figure of write"));
+        let of_all = r#"{"global options":{"group_reporting":"1","numjobs":"4"},"jobs":[{"groupid":0,"job options":{"name":"a"},
+            "read":{"io_bytes":1000000000,"runtime":2000},"write":{"io_bytes":0,"runtime":0}}]}"#;
+        assert_eq!(rates(Part::Read, of_all), ("fio", vec![(4, 500_000_000)]));
         let iozone = "\tEach process writes a 1024 kByte file in 64 kByte records\n\
             \tChildren see throughput for  4 initial writers \t=  1024.00 kB/sec\n\
             \tChildren see throughput for  4 rewriters \t=  9024.00 kB/sec\n\

@@ -5,15 +5,19 @@
 //! measurements of one setting are. Not here: measuring (`cli`), steady models (`graph`, `solve`).
 
 mod written;
+mod ramp;
 mod predict;
 mod model;
 mod settings;
 mod import;
 
 pub use import::import;
-pub use predict::{DataSet, Prediction, predict};
+pub use predict::{DataSet, Prediction, candidates, predict};
+pub use ramp::warm_up_seconds;
 pub use settings::{Chosen, Compressed, Setting, choose};
-pub use written::{Calibration, Circumstances, Curve, EngineRun, Measured, Part, Run, Unusable, VERSION, median};
+pub use written::{
+    Calibration, Circumstances, Curve, EngineRun, Measured, Part, Run, Steady, Unusable, VERSION, bytes_of, median,
+};
 
 #[cfg(test)]
 mod tests;

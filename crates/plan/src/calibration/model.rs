@@ -1,7 +1,7 @@
 //! A calibration as a model with one knob, `streams`: what was measured, as tables, in a row from source to destination.
 
-use super::predict::{DataSet, bytes_of, candidates, level};
-use super::written::{Calibration, Part, Unusable};
+use super::predict::{DataSet, candidates, level};
+use super::written::{Calibration, Part, Unusable, bytes_of};
 use crate::graph::{Count, Edge, Graph, Knob, Law, Node};
 use std::collections::BTreeMap;
 

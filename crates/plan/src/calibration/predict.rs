@@ -1,13 +1,15 @@
 //! The rate of a transfer from a calibration: for each number of streams the slowest part sets the pace of bytes, small files
 //! pay for themselves, and the scatter of the measurements becomes an interval.
 
-use super::written::{Calibration, Part, Run, Unusable, median};
+use super::written::{Calibration, Part, Run, Unusable, bytes_of, median};
 
 /// The share of the best rate that fewer streams must keep, as in `solve`.
 const SHARE_KEPT: f64 = 0.98;
 const DRAWS: usize = 2_000;
 /// Least scatter (one sigma, relative) between two runs of one setting: quick profiles repeat too little to see it.
 const SCATTER_MIN: f64 = 0.03;
+/// The same where nothing was repeated: what two runs over one path usually differ by is not known.
+const SCATTER_UNSEEN: f64 = 0.10;
 /// How files overlap their own cost with their bytes, where no curve was measured: what published sweeps show.
 const EXPONENT_DEFAULT: f64 = 1.5;
 
@@ -42,7 +44,7 @@ impl DataSet {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Prediction {
     pub streams: u32,
-    /// Bytes a second, start included.
+    /// Bytes a second, the start and the streams' ramp included.
     pub p5: f64,
     pub p50: f64,
     pub p95: f64,
@@ -89,12 +91,10 @@ pub fn predict_with(
     if !has_way || data.bytes() <= 0.0 {
         return Err(Unusable::Empty);
     }
-    let exact = Draw { factors: gains.0 };
     let choices: Vec<(u32, f64)> =
-        candidates(calibration).into_iter().map(|n| (n, rate(calibration, data, n, &exact).0)).collect();
-    let best = choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    let fewest = choices.iter().find(|(_, rate)| *rate >= best * SHARE_KEPT).map_or(1, |(n, _)| *n);
-    let streams = asked.unwrap_or(fewest);
+        candidates(calibration).into_iter().map(|n| (n, median_rate(calibration, data, n, gains))).collect();
+    let streams = asked.unwrap_or(fewest(&choices));
+    let levels = Levels::at(calibration, streams);
     let scatters = Part::ALL.map(|part| scatter(calibration, part));
     let mut random = Random(0x5eed_0f7a_1e57_ca11);
     let mut counts = [0usize; Part::ALL.len()];
@@ -102,7 +102,7 @@ pub fn predict_with(
         .map(|_| {
             let factor = |part: Part| gains.of(part) * random.of(&scatters[part as usize]);
             let draw = Draw { factors: Part::ALL.map(factor) };
-            let (rate, part) = rate(calibration, data, streams, &draw);
+            let (rate, part) = rate(&levels, data, &draw);
             counts[part as usize] += 1;
             rate
         })
@@ -124,16 +124,40 @@ struct Draw {
     factors: [f64; Part::ALL.len()],
 }
 
-/// Bytes a second with so many streams, and the part that limits them.
-fn rate(calibration: &Calibration, data: &DataSet, streams: u32, draw: &Draw) -> (f64, Part) {
-    let carrying = [Part::Read, Part::Network, Part::Write, Part::Engine];
-    let rates = carrying.into_iter().filter_map(|part| {
-        let bytes_per_second = level(calibration, part, streams, bytes_of)?;
-        Some((bytes_per_second * draw.factors[part as usize], part))
-    });
+/// What each part gives with so many streams: bytes a second, or for the last files a second.
+struct Levels<'a> {
+    calibration: &'a Calibration,
+    streams: u32,
+    carrying: Vec<(f64, Part)>,
+    files_per_second: Option<f64>,
+}
+
+impl Levels<'_> {
+    fn at(calibration: &Calibration, streams: u32) -> Levels<'_> {
+        let carrying = [Part::Read, Part::Network, Part::Write, Part::Engine].into_iter();
+        let carrying = carrying.filter_map(|part| Some((level(calibration, part, streams, bytes_of)?, part))).collect();
+        let files_per_second = level(calibration, Part::Metadata, streams, |run| run.files as f64);
+        Levels { calibration, streams, carrying, files_per_second }
+    }
+}
+
+/// The rate that is expected with so many streams.
+pub fn median_rate(calibration: &Calibration, data: &DataSet, streams: u32, gains: &Gains) -> f64 {
+    rate(&Levels::at(calibration, streams), data, &Draw { factors: gains.0 }).0
+}
+
+/// Of numbers of streams with their rates, the least that keeps the best rate.
+pub fn fewest(choices: &[(u32, f64)]) -> u32 {
+    let best = choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    choices.iter().find(|(_, rate)| *rate >= best * SHARE_KEPT).map_or(1, |(n, _)| *n)
+}
+
+/// Bytes a second, and the part that limits them.
+fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
+    let Levels { calibration, streams, carrying, files_per_second } = levels;
+    let rates = carrying.iter().map(|(rate, part)| (rate * draw.factors[*part as usize], *part));
     let (bytes_per_second, slowest) =
         rates.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Part::Network));
-    let files_per_second = level(calibration, Part::Metadata, streams, |run| run.files as f64);
     let a = files_per_second.map_or(0.0, |files| 1.0 / (files * draw.factors[Part::Metadata as usize]));
     let p = calibration.small_files.as_ref().map_or(EXPONENT_DEFAULT, |curve| curve.p).clamp(1.0, 8.0);
     let of_bytes = |size: f64| size / bytes_per_second;
@@ -148,7 +172,8 @@ fn rate(calibration: &Calibration, data: &DataSet, streams: u32, draw: &Draw) ->
     let sum = |of: &dyn Fn(f64) -> f64| data.sizes.iter().map(|(size, count)| of(*size) * *count as f64).sum::<f64>();
     let seconds = sum(&each);
     let limit = if a * data.files() as f64 > sum(&of_bytes) { Part::Metadata } else { slowest };
-    (data.bytes() / (calibration.start() + seconds).max(1e-9), limit)
+    let ramp = calibration.ramp_seconds(*streams, data.bytes() / seconds.max(1e-9), data.bytes());
+    (data.bytes() / (calibration.start() + ramp + seconds).max(1e-9), limit)
 }
 
 /// The median rate of a part.
@@ -156,17 +181,12 @@ pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Op
     level(calibration, part, streams, bytes_of)
 }
 
-pub fn bytes_of(run: &Run) -> f64 {
-    run.files as f64 * run.file_bytes as f64
-}
-
 /// The median at so many streams; between two measured numbers a straight line, beyond them the nearest.
 pub fn level(calibration: &Calibration, part: Part, streams: u32, amount: impl Fn(&Run) -> f64) -> Option<f64> {
-    let start = calibration.start();
     let at = settings(calibration.runs(part));
     let of = |n: u32| {
         let runs = calibration.runs(part).iter().filter(|run| run.streams == n);
-        median(runs.map(|run| amount(run) / steady_seconds(run, start)).collect())
+        median(runs.map(|run| amount(run) / calibration.steady_seconds(part, run)).collect())
     };
     let above = at.iter().position(|n| *n >= streams).unwrap_or(at.len().checked_sub(1)?);
     let (high, low) = (at[above], at[above.saturating_sub(1)]);
@@ -175,11 +195,6 @@ pub fn level(calibration: &Calibration, part: Part, streams: u32, amount: impl F
     }
     let share = f64::from(streams - low) / f64::from(high - low);
     Some(of(low)? * (1.0 - share) + of(high)? * share)
-}
-
-/// Without what every transfer takes to begin; a run that took hardly longer keeps a quarter.
-fn steady_seconds(run: &Run, start: f64) -> f64 {
-    (run.seconds - start).max(run.seconds / 4.0)
 }
 
 fn settings(runs: &[Run]) -> Vec<u32> {
@@ -197,17 +212,27 @@ pub fn candidates(calibration: &Calibration) -> Vec<u32> {
     all
 }
 
-/// Relative errors of a part's runs against the median of their setting, as logarithms.
-fn scatter(calibration: &Calibration, part: Part) -> Vec<f64> {
+/// How far a part's runs are from each other.
+struct Scatter {
+    /// Relative, against the median of their setting, as logarithms.
+    errors: Vec<f64>,
+    /// What is added to each.
+    sigma: f64,
+}
+
+fn scatter(calibration: &Calibration, part: Part) -> Scatter {
     let runs = calibration.runs(part);
+    let all = settings(runs);
+    let sigma = if runs.len() > all.len() { SCATTER_MIN } else { SCATTER_UNSEEN };
     let mut errors = Vec::new();
-    for n in settings(runs) {
+    for n in all {
         let rates = runs.iter().filter(|run| run.streams == n);
-        let rates: Vec<f64> = rates.map(|run| (run.files * run.file_bytes.max(1)) as f64 / run.seconds).collect();
+        let amount = |run: &Run| run.files as f64 * run.file_bytes.max(1) as f64;
+        let rates: Vec<f64> = rates.map(|run| amount(run) / calibration.steady_seconds(part, run)).collect();
         let Some(middle) = median(rates.clone()) else { continue };
         errors.extend(rates.iter().map(|rate| (rate / middle).ln()));
     }
-    errors
+    Scatter { errors, sigma }
 }
 
 /// The generator SplitMix64: the same prediction for the same calibration, always.
@@ -227,13 +252,13 @@ impl Random {
     }
 
     /// One of the errors that were seen, and the scatter that few runs do not show, as a factor.
-    fn of(&mut self, errors: &[f64]) -> f64 {
+    fn of(&mut self, Scatter { errors, sigma }: &Scatter) -> f64 {
         let seen = match errors.len() {
             0 => 0.0,
             n => errors[(self.next() % n as u64) as usize],
         };
         // Twelve of them are nearly normal.
         let normal: f64 = (0..12).map(|_| self.unit()).sum::<f64>() - 6.0;
-        (seen + SCATTER_MIN * normal).exp()
+        (seen + sigma * normal).exp()
     }
 }

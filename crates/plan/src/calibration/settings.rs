@@ -5,7 +5,7 @@
 //!
 //! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
 
-use super::predict::{DataSet, Gains, Prediction, predict_with};
+use super::predict::{DataSet, Gains, Prediction, candidates, fewest, level_of_bytes, median_rate, predict_with};
 use super::written::{Calibration, EngineRun, Part, Unusable, median};
 use crate::window::shown;
 use model::options::{Compression, Depths, Engine};
@@ -145,7 +145,8 @@ fn storage(calibration: &Calibration) -> Storage {
     found
 }
 
-/// Compresses where the network limits and a sample of the data becomes so much smaller that it pays.
+/// Compresses where the network limits and a sample of the data becomes so much smaller that it pays, with as many streams as are best
+/// then. Storage behind the network was not seen faster than that: what it may give more widens the interval, and is not expected.
 fn compression(
     calibration: &Calibration,
     data: &DataSet,
@@ -155,41 +156,54 @@ fn compression(
     gains: &Gains,
 ) -> Result<(Compression, Setting), Unusable> {
     let none = |reason: String| Ok((Compression::None, setting("compress", Compression::None, reason)));
-    let Some(network) = super::predict::level_of_bytes(calibration, Part::Network, prediction.streams) else {
+    if calibration.runs(Part::Network).is_empty() {
         return none("no network was measured".to_owned());
-    };
+    }
     let limit = prediction.bottlenecks.first().map(|(part, _)| *part);
-    let write = super::predict::level_of_bytes(calibration, Part::Write, prediction.streams);
-    let is_behind = write.is_some_and(|write| write >= AS_FAST * network);
-    let is_limit = limit == Some(Part::Network) || limit == Some(Part::Write) && is_behind;
-    let processors = f64::from(prediction.streams.min(calibration.circumstances.processors.max(1)));
-    let gain_of =
-        |sample: &Compressed| (1.0 / sample.ratio.max(1e-3)).min(sample.bytes_per_second * processors / network);
-    let best = samples.iter().max_by(|a, b| gain_of(a).total_cmp(&gain_of(b))).filter(|_| is_limit);
-    let Some(sample) = best else {
+    if limit != Some(Part::Network) && (limit != Some(Part::Write) || !is_behind(calibration, prediction.streams)) {
         let limit = limit.map_or("nothing known", Part::word);
-        return none(match is_limit {
-            true => "the data was not sampled".to_owned(),
-            false => format!("{limit} limits, which fewer bytes on the network do not help"),
-        });
+        return none(format!("{limit} limits, which fewer bytes on the network do not help"));
+    }
+    // With more streams, more processors compress.
+    let gain_of = |sample: &Compressed, n: u32| {
+        let processors = f64::from(n.min(calibration.circumstances.processors.max(1)));
+        let network = level_of_bytes(calibration, Part::Network, n).unwrap_or(f64::INFINITY);
+        (1.0 / sample.ratio.max(1e-3)).min(sample.bytes_per_second * processors / network)
     };
-    let gain = gain_of(sample);
-    let of_sample = format!(
+    let sample_at = |n: u32| samples.iter().max_by(|a, b| gain_of(a, n).total_cmp(&gain_of(b, n)));
+    let Some(_) = sample_at(1) else { return none("the data was not sampled".to_owned()) };
+    let raised = |n: u32| gains.with(Part::Network, sample_at(n).map_or(1.0, |sample| gain_of(sample, n)));
+    let at_most = |n: u32| match is_behind(calibration, n) {
+        true => raised(n).with(Part::Write, gains.of(Part::Write) * raised(n).of(Part::Network)),
+        false => raised(n),
+    };
+    let all = streams.map_or_else(|| candidates(calibration), |n| vec![n]);
+    let choices: Vec<_> = all.iter().map(|n| (*n, median_rate(calibration, data, *n, &at_most(*n)))).collect();
+    let n = fewest(&choices);
+    let best = predict_with(calibration, data, Some(n), &at_most(n))?;
+    let of_sample = sample_at(n).map_or_else(String::new, told);
+    if raised(n).of(Part::Network) < 1.0 || best.p50 < prediction.p50 * WORTH {
+        return none(format!("it would not pay: {of_sample}"));
+    }
+    let reason =
+        format!("the network limits, and {of_sample}: up to {} instead of {}", shown(best.p50), shown(prediction.p50));
+    let expected = predict_with(calibration, data, Some(n), &raised(n))?;
+    let choices = all.iter().map(|n| (*n, median_rate(calibration, data, *n, &raised(*n)))).collect();
+    *prediction = Prediction { p95: best.p95.max(expected.p95), choices, ..expected };
+    Ok((Compression::Auto, setting("compress", Compression::Auto, reason)))
+}
+
+/// Whether writing with so many streams is as fast as the network before it lets it be.
+fn is_behind(calibration: &Calibration, streams: u32) -> bool {
+    let [network, write] = [Part::Network, Part::Write].map(|part| level_of_bytes(calibration, part, streams));
+    network.zip(write).is_some_and(|(network, write)| write >= AS_FAST * network)
+}
+
+fn told(sample: &Compressed) -> String {
+    format!(
         "a sample of {} becomes {:.2} of its size at {} a processor",
         model::quantity::ByteCount(sample.sample_bytes),
         sample.ratio,
         shown(sample.bytes_per_second)
-    );
-    let mut raised = gains.with(Part::Network, gain);
-    if is_behind {
-        raised = raised.with(Part::Write, gains.of(Part::Write) * gain);
-    }
-    let compressed = predict_with(calibration, data, streams.or(Some(prediction.streams)), &raised)?;
-    if gain < 1.0 || compressed.p50 < prediction.p50 * WORTH {
-        return none(format!("it would not pay: {of_sample}"));
-    }
-    let reason =
-        format!("the network limits, and {of_sample}: {} instead of {}", shown(compressed.p50), shown(prediction.p50));
-    *prediction = compressed;
-    Ok((Compression::Auto, setting("compress", Compression::Auto, reason)))
+    )
 }

@@ -5,7 +5,7 @@ use super::*;
 fn run(streams: u32, files: u64, file_bytes: u64, rate: f64) -> Run {
     // Rounded, as a file holds it.
     let seconds = ((files * file_bytes) as f64 / rate * 1e6).round() / 1e6;
-    Run { streams, files, file_bytes, seconds, cpu_seconds: 0.0 }
+    Run { streams, files, file_bytes, seconds, cpu_seconds: 0.0, steady: None }
 }
 
 /// A network of 100 MB/s a stream up to 300, storage that takes 250 MB/s at most, 2,000 small files a second.
@@ -28,10 +28,11 @@ fn calibration() -> Calibration {
             profile: "quick".into(),
         },
         start_seconds: vec![0.0],
+        rtt_seconds: 0.0,
         measured: vec![
-            Measured { part: Part::Network, runs: runs(&network) },
-            Measured { part: Part::Write, runs: runs(&write) },
-            Measured { part: Part::Metadata, runs: vec![run(4, 2000, 1024, 2000.0 * 1024.0)] },
+            Measured::new(Part::Network, runs(&network)),
+            Measured::new(Part::Write, runs(&write)),
+            Measured::new(Part::Metadata, vec![run(4, 2000, 1024, 2000.0 * 1024.0)]),
         ],
         engines: Vec::new(),
         sizes: Vec::new(),
@@ -109,4 +110,107 @@ fn a_calibration_is_a_model_that_answers_what_ifs() {
     let small = DataSet::of(std::iter::repeat_n(2048, 100_000));
     let small = crate::solve::solve(&calibration().graph(&small).unwrap(), None).unwrap();
     assert_eq!(small.bottleneck.as_deref(), Some("metadata"));
+}
+
+/// 10 Gbit/s over 74 ms: half a second until the session stands, and 1.3 s until one stream is at its rate. The run was three seconds long.
+fn far_away() -> Calibration {
+    let (rate, start, ramp) = (1.2e9, 0.45, 1.3);
+    let bytes = (rate * 2.5) as u64;
+    let run = |steady| Run { seconds: start + ramp + 2.5, steady, ..run(1, 1, bytes, 1.0) };
+    let steady = Some(Steady { bytes: 6e8 as u64, seconds: 0.5 });
+    Calibration {
+        start_seconds: vec![start],
+        rtt_seconds: 0.074,
+        measured: vec![
+            Measured::new(Part::Network, vec![run(steady), run(steady)]),
+            Measured::new(Part::Write, vec![run(None), run(None)]),
+        ],
+        small_files: None,
+        ..calibration()
+    }
+}
+
+#[test]
+fn over_a_long_path_the_steady_rate_counts_and_short_copies_pay_for_the_ramp() {
+    let calibration = far_away();
+    let expected = |bytes: u64| predict(&calibration, &DataSet::of([bytes].into_iter()), Some(1)).unwrap();
+    let long = expected(1 << 40);
+    assert!((long.p50 / 1.2e9 - 1.0).abs() < 0.05, "{long:?}");
+    assert!(calibration.unstable().is_empty());
+    let short = expected(300_000_000);
+    let seconds = 300e6 / short.p50;
+    assert!((0.45 + 0.9 + 0.25..0.45 + 1.3 + 0.26).contains(&seconds), "{seconds} s");
+    // A megabyte is there after a few round trips.
+    let seconds = 1e6 / expected(1_000_000).p50;
+    assert!((0.8..1.1).contains(&seconds), "{seconds} s");
+}
+
+#[test]
+fn without_looks_at_the_runs_the_ramp_is_what_the_round_trip_makes_of_it() {
+    let mut calibration = far_away();
+    for measured in &mut calibration.measured {
+        measured.runs.iter_mut().for_each(|run| run.steady = None);
+    }
+    let expected = |bytes: u64| predict(&calibration, &DataSet::of([bytes].into_iter()), Some(1)).unwrap();
+    let long = expected(1 << 40);
+    assert!(300e6 / expected(300_000_000).p50 > 0.45 + 0.7 + 0.25);
+    assert!(long.p50 > 0.9e9 && long.p50 < 1.2e9, "{long:?}");
+}
+
+#[test]
+fn the_start_of_sessions_is_taken_off_runs_that_had_one() {
+    let one_second = |part| Measured::new(part, vec![run(1, 1, 100_000_000, 1e8)]);
+    let imported = |part| Measured { is_imported: true, ..one_second(part) };
+    let rates = |measured: Vec<Measured>| {
+        let parts: Vec<Part> = measured.iter().map(|measured| measured.part).collect();
+        let calibration = Calibration { start_seconds: vec![0.5], measured, ..calibration() };
+        let rate = |part: &Part| 1e8 / calibration.steady_seconds(*part, &calibration.runs(*part)[0]) / 1e6;
+        parts.iter().map(rate).collect::<Vec<_>>()
+    };
+    let parts = [Part::Engine, Part::Read, Part::Network, Part::Write];
+    assert_eq!(rates(parts.map(one_second).into()), [100.0, 100.0, 200.0, 200.0]);
+    assert_eq!(rates(parts.map(imported).into()), [100.0; 4]);
+}
+
+/// Two runs of one rate, one of them twice as large: what lies between them is the start alone.
+#[test]
+fn runs_of_one_rate_and_other_sizes_do_not_scatter() {
+    let runs = [1u64, 2].map(|n| Run { seconds: 0.5 + n as f64, ..run(1, 1, n * 100_000_000, 1.0) });
+    let measured = vec![Measured::new(Part::Network, runs.to_vec())];
+    let calibration = Calibration { start_seconds: vec![0.5], measured, small_files: None, ..calibration() };
+    let found = predict(&calibration, &DataSet::of([1 << 40].into_iter()), None).unwrap();
+    assert!(calibration.unstable().is_empty() && found.p95 / found.p5 < 1.15, "{found:?}");
+}
+
+#[test]
+fn what_was_measured_once_has_a_wider_interval() {
+    let width = |runs: usize| {
+        let measured = vec![Measured::new(Part::Network, vec![run(1, 1, 1 << 28, 100e6); runs])];
+        let calibration = Calibration { measured, small_files: None, ..calibration() };
+        let found = predict(&calibration, &DataSet::of([1 << 40].into_iter()), None).unwrap();
+        found.p95 / found.p5
+    };
+    assert!(width(2) < 1.12 && width(1) > 1.3, "{} and {}", width(2), width(1));
+}
+
+/// Text on a network of 100 MB/s a stream, compressed at 150 MB/s a processor.
+#[test]
+fn compression_is_judged_at_every_number_of_streams_and_speeds_no_storage_up() {
+    let sample = Compressed { ratio: 0.25, bytes_per_second: 150e6, sample_bytes: 1 << 20 };
+    let large = DataSet::of([4 << 30; 3].into_iter());
+    let runs = |rates: [f64; 3]| [1, 2, 4].into_iter().zip(rates).map(|(n, rate)| run(n, 1, 1 << 28, rate)).collect();
+    let network = Measured::new(Part::Network, runs([100e6, 100e6, 100e6]));
+    let alone = Calibration { measured: vec![network.clone()], small_files: None, ..calibration() };
+    let chosen = choose(&alone, &large, None, &[sample]).unwrap();
+    // Plain copies need one stream; compressing takes four processors.
+    let streams = chosen.prediction.streams;
+    assert_eq!((chosen.compression.to_string().as_str(), streams), ("auto", 4), "{:?}", chosen.settings);
+    assert!((chosen.prediction.p50 / 400e6 - 1.0).abs() < 0.05, "{:?}", chosen.prediction);
+    // What lies behind was seen to write at 100 MB/s: more is possible, and not expected.
+    let write = Measured::new(Part::Write, runs([100e6, 100e6, 100e6]));
+    let behind = Calibration { measured: vec![network, write], ..alone };
+    let chosen = choose(&behind, &large, None, &[sample]).unwrap();
+    let found = &chosen.prediction;
+    assert_eq!(chosen.compression.to_string(), "auto", "{:?}", chosen.settings);
+    assert!((found.p50 / 100e6 - 1.0).abs() < 0.05 && found.p95 > 300e6, "{found:?}");
 }

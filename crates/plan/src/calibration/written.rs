@@ -29,6 +29,21 @@ pub struct Run {
     pub seconds: f64,
     /// Of this process.
     pub cpu_seconds: f64,
+    /// Where it was looked at while it ran: what moved after slow start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steady: Option<Steady>,
+}
+
+/// A stretch of a run at a steady rate.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Steady {
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
+pub fn bytes_of(run: &Run) -> f64 {
+    run.files as f64 * run.file_bytes as f64
 }
 
 /// A part of the way, measured alone as far as it can be.
@@ -70,6 +85,16 @@ impl Part {
 pub struct Measured {
     pub part: Part,
     pub runs: Vec<Run>,
+    /// Another tool's runs, which no session was started for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_imported: bool,
+}
+
+impl Measured {
+    /// Measured here.
+    pub fn new(part: Part, runs: Vec<Run>) -> Measured {
+        Measured { part, runs, is_imported: false }
+    }
 }
 
 /// Storage used in one way, at the best number of streams.
@@ -87,7 +112,7 @@ pub struct EngineRun {
 
 impl EngineRun {
     pub fn bytes_per_second(&self) -> f64 {
-        self.run.files as f64 * self.run.file_bytes as f64 / self.run.seconds
+        bytes_of(&self.run) / self.run.seconds
     }
 }
 
@@ -110,13 +135,16 @@ impl From<SmallFiles> for Curve {
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     pub v: u32,
-    /// An endpoint's name, or a directory of this host.
+    /// An endpoint's name, NAME:DIR of a directory there, or a directory of this host.
     pub of: String,
     /// The directory that was read, if one was named.
     pub source: Option<String>,
     pub circumstances: Circumstances,
     /// What a transfer of nearly nothing takes.
     pub start_seconds: Vec<f64>,
+    /// Of the way to the endpoint, the shortest; 0 within this host.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rtt_seconds: f64,
     pub measured: Vec<Measured>,
     /// Runs with other storage engines and depths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,6 +154,10 @@ pub struct Calibration {
     pub small_files: Option<Curve>,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
+}
+
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// Why a calibration cannot be used.
@@ -167,9 +199,15 @@ impl Calibration {
             .flat_map(|measured| &measured.runs)
             .chain(&read.sizes)
             .chain(read.engines.iter().map(|measured| &measured.run));
-        let is_good = |run: &Run| run.seconds > 0.0 && run.seconds.is_finite() && run.files > 0 && run.streams > 0;
+        let is_steady = |steady: &Steady| steady.bytes > 0 && steady.seconds > 0.0 && steady.seconds.is_finite();
+        let is_good = |run: &Run| {
+            let is_run = run.seconds > 0.0 && run.seconds.is_finite() && run.files > 0 && run.streams > 0;
+            is_run && run.steady.as_ref().is_none_or(is_steady)
+        };
+        let is_span = |seconds: &f64| seconds.is_finite() && *seconds >= 0.0;
+        let are_spans = read.start_seconds.iter().chain([&read.rtt_seconds]).all(is_span);
         match runs.clone().all(is_good) {
-            true if read.start_seconds.iter().all(|seconds| seconds.is_finite() && *seconds >= 0.0) => Ok(read),
+            true if are_spans => Ok(read),
             _ => Err(Unusable::NotRead("a run has no files, streams or seconds".into())),
         }
     }
@@ -196,7 +234,23 @@ impl Calibration {
     }
 
     pub fn runs(&self, part: Part) -> &[Run] {
-        self.measured.iter().find(|measured| measured.part == part).map_or(&[], |measured| &measured.runs)
+        self.of_part(part).map_or(&[], |measured| &measured.runs)
+    }
+
+    /// Whether a session was started for each of a part's runs.
+    pub fn has_start(&self, part: Part) -> bool {
+        let is_session = matches!(part, Part::Network | Part::Write | Part::Metadata);
+        is_session && self.of_part(part).is_some_and(|measured| !measured.is_imported)
+    }
+
+    /// Forgets how fast the source was read.
+    pub fn forget_reads(&mut self) {
+        self.measured.retain(|measured| measured.part != Part::Read);
+        self.engines.retain(|measured| measured.part != Part::Read);
+    }
+
+    fn of_part(&self, part: Part) -> Option<&Measured> {
+        self.measured.iter().find(|measured| measured.part == part)
     }
 
     /// Parts whose runs of one setting are far from each other: something else was going on, or they stall.
@@ -204,7 +258,8 @@ impl Calibration {
         const SCATTER_MAX: f64 = 0.08;
         let is_unstable = |part: &Part| {
             let runs = self.runs(*part);
-            let at = |streams: u32| runs.iter().filter(move |run| run.streams == streams).map(|run| 1.0 / run.seconds);
+            let rate = |run: &Run| run.files as f64 * run.file_bytes.max(1) as f64 / self.steady_seconds(*part, run);
+            let at = |streams: u32| runs.iter().filter(move |run| run.streams == streams).map(rate);
             let scatter = |streams: u32| {
                 let (count, sum) = at(streams).fold((0.0, 0.0), |(count, sum), rate| (count + 1.0, sum + rate));
                 let mean = sum / count;

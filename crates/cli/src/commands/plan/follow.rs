@@ -6,42 +6,50 @@ use crate::exit::Result;
 use crate::output;
 use crate::transfer::{Finished, Request};
 use ::transfer::Ended;
-use model::TransferSpec;
+use model::{Location, TransferSpec};
 use std::ffi::OsString;
 
 /// Shorter copies come to nothing that would help the next.
 const REMEMBERED_SECONDS_MIN: f64 = 5.0;
 
+/// What a copy with --plan goes by.
+pub struct Followed {
+    planned: Option<Planned>,
+    /// What speaks against the calibration, or why no plan was made.
+    notes: Vec<String>,
+}
+
 /// Lets a plan choose the settings.
-pub fn plan(plan: Option<&OsString>, request: &mut Request) -> Result<Option<Planned>> {
+pub fn plan(plan: Option<&OsString>, request: &mut Request) -> Result<Option<Followed>> {
     let Some(plan) = plan else { return Ok(None) };
-    let planned = prediction::for_copy(plan, &request.spec.sources, &request.spec.destination)?;
+    let mut notes = Vec::new();
+    let planned = prediction::for_copy(plan, &request.spec.sources, &request.spec.destination, &mut notes)?;
     match &planned {
         Some(planned) => planned.apply(&mut request.spec)?,
         None => request.spec.streams_first = endpoint(request).and_then(|name| calibrations::known_streams(&name)),
     }
-    Ok(planned)
+    Ok(Some(Followed { planned, notes }))
 }
 
 /// Says what was planned, and keeps what came of it.
-pub fn note(plan: Option<&OsString>, planned: Option<&Planned>, request: &Request, finished: &mut Finished) {
-    let (Some(plan), Some(report)) = (plan, &mut finished.ended.report) else { return };
-    match planned {
-        Some(planned) => report.notes.extend(prediction::told(plan, planned)),
-        None => report.notes.push(match request.spec.streams_first {
-            Some(streams) => format!(
-                "plan auto: not calibrated; it began with {streams} streams, as many as an earlier copy came to"
-            ),
-            None => {
-                "plan auto: this source and destination were not calibrated; streams are chosen as usual".to_owned()
-            }
-        }),
+pub fn note(plan: Option<&OsString>, followed: Option<&Followed>, request: &Request, finished: &mut Finished) {
+    let (Some(plan), Some(followed), Some(report)) = (plan, followed, &mut finished.ended.report) else { return };
+    report.notes.extend(followed.notes.iter().map(|note| format!("plan {}: {note}", output::shown(plan))));
+    match (&followed.planned, request.spec.streams_first) {
+        (Some(planned), _) => report.notes.extend(prediction::told(plan, planned)),
+        (None, Some(streams)) => report.notes.push(format!(
+            "plan auto: not calibrated; it began with {streams} streams, as many as an earlier copy came to"
+        )),
+        (None, None) if followed.notes.is_empty() => report
+            .notes
+            .push("plan auto: this source and destination were not calibrated; streams are chosen as usual".to_owned()),
+        (None, None) => report.notes.push("plan auto: streams are chosen as usual".to_owned()),
     }
     if finished.error.is_some() {
         return;
     }
-    let kept = match planned {
-        Some(planned) => keep_outcome(planned, &finished.ended),
+    let kept = match &followed.planned {
+        Some(planned) => keep_outcome(planned, request, &finished.ended),
         None => remember(request, &finished.ended),
     };
     if let Err(e) = kept {
@@ -49,11 +57,13 @@ pub fn note(plan: Option<&OsString>, planned: Option<&Planned>, request: &Reques
     }
 }
 
-/// The endpoint of a copy that has one.
+/// The endpoint of a copy that has one with a name.
 fn endpoint(request: &Request) -> Option<String> {
     let TransferSpec { sources, destination, .. } = &request.spec;
-    let remote = sources.first().filter(|source| source.is_remote()).unwrap_or(destination);
-    remote.to_string().split_once(':').filter(|_| remote.is_remote()).map(|(name, _)| name.to_owned())
+    match sources.first().filter(|source| source.is_remote()).unwrap_or(destination) {
+        Location::Named { name, .. } => Some(name.clone()),
+        _ => None,
+    }
 }
 
 /// Where no calibration is, the next copy begins where one of some length came to.
@@ -67,11 +77,20 @@ fn remember(request: &Request, ended: &Ended) -> Result<()> {
     }
 }
 
-/// Keeps what came of a plan, where the copy moved all that was planned. That it cannot be kept fails no copy.
-fn keep_outcome(planned: &Planned, ended: &Ended) -> Result<()> {
+/// Keeps what came of a plan, where the copy moved all that was planned, as it was planned, to where it was planned for. That it cannot
+/// be kept fails no copy.
+fn keep_outcome(planned: &Planned, request: &Request, ended: &Ended) -> Result<()> {
     let is_whole = ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0;
-    if !is_whole || planned.of.is_empty() {
+    let spec = &request.spec;
+    let is_free = spec.choice.is_everything() && spec.options.pace.is_none();
+    let has_streams = spec.streams.is_none_or(|streams| streams == planned.streams);
+    if !is_whole || !is_free || !has_streams || planned.of.is_empty() {
         return Ok(());
     }
-    calibrations::record(&planned.outcome(ended.bytes, ended.files_ok, ended.seconds))
+    match calibrations::of_destination(&spec.destination)? {
+        Some(calibration) if calibration.of == planned.of => {
+            calibrations::record(&planned.outcome(ended.bytes, ended.files_ok, ended.seconds))
+        }
+        _ => Ok(()),
+    }
 }

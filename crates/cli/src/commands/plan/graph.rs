@@ -6,6 +6,7 @@ use super::values::{rate, rate_above_zero, read_text, shown_rate};
 use crate::exit::{self, Result, error, usage};
 use crate::output::{line, note};
 use model::Exit;
+use plan::calibration::Part;
 use plan::graph::{Change, Graph, Problem};
 use plan::solve::{self, Solution, Unsolved};
 use serde::Serialize;
@@ -86,17 +87,28 @@ pub fn run(args: &ModelArgs) -> Result<Exit> {
     for (knob, n) in &args.fix {
         graph.fix(knob, *n).map_err(of_problem)?;
     }
-    let solution = solve::solve(&graph, args.goal).map_err(of_unsolved)?;
-    let planned = match &ends {
-        Some(ends) => Some(ends.predict(solution.settings.first().copied().filter(|_| args.decides()))?),
-        None => None,
+    let mut solution = solve::solve(&graph, args.goal).map_err(of_unsolved)?;
+    let fixed = args.fix.last().map(|(_, n)| *n);
+    let planned = match (&ends, args.goal) {
+        (Some(ends), Some(goal)) => Some(ends.reach(goal, fixed)?),
+        (Some(ends), None) => Some(ends.predict(fixed)?),
+        (None, _) => None,
     };
+    if let (Some(ends), Some(planned)) = (&ends, &planned) {
+        // The model knows neither starts nor files that overlap: what is predicted counts.
+        solution.bytes_per_second = planned.interval.p50;
+        solution.best_bytes_per_second = ends.reach(f64::INFINITY, fixed)?.interval.p50.max(planned.interval.p50);
+        solution.settings = vec![planned.streams];
+    }
     let what_ifs = args
         .what_if
         .iter()
         .map(|what_if| {
             let changed = graph.with_capacity(&what_if.edge, what_if.change).map_err(of_problem)?;
-            let best_bytes_per_second = solve::best(&changed).map_err(of_unsolved)?;
+            let best_bytes_per_second = match ends.as_ref().zip(Part::of_word(&what_if.edge)) {
+                Some((ends, part)) => ends.with(part, what_if.change).reach(f64::INFINITY, fixed)?.interval.p50,
+                None => solve::best(&changed).map_err(of_unsolved)?,
+            };
             Ok(Changed { change: &what_if.text, best_bytes_per_second })
         })
         .collect::<Result<Vec<_>>>()?;
@@ -117,13 +129,6 @@ pub fn run(args: &ModelArgs) -> Result<Exit> {
     match args.goal {
         Some(goal) if !solution.reaches(args.goal) => Err(out_of_reach(goal, &solution)),
         _ => Ok(Exit::Done),
-    }
-}
-
-impl ModelArgs {
-    /// Whether the user, and not the best rate, decides about settings.
-    fn decides(&self) -> bool {
-        !self.fix.is_empty() || self.goal.is_some()
     }
 }
 
@@ -193,11 +198,10 @@ impl<'a> Answer<'a> {
             resource: &price.resource,
             bytes_per_second_per_unit: price.bytes_per_second_per_unit,
         };
-        let settings = planned.map_or(solution.settings.clone(), |planned| vec![planned.streams]);
-        let knobs = graph.knobs.iter().zip(settings);
+        let knobs = graph.knobs.iter().zip(solution.settings.clone());
         Answer {
             v: 1,
-            rate_bytes_per_second: planned.map_or(solution.bytes_per_second, |planned| planned.interval.p50),
+            rate_bytes_per_second: solution.bytes_per_second,
             best_bytes_per_second: solution.best_bytes_per_second,
             knobs: knobs.map(|(knob, n)| (knob.name.clone(), n.into())).collect(),
             is_proved: solution.is_proved,

@@ -2,13 +2,15 @@
 
 use super::values::shown_rate;
 use crate::calibrations::{self, Outcome};
-use crate::exit::{Result, error, usage};
+use crate::exit::{Error, Result, error, usage};
 use crate::output::{counted, note, shown};
 use model::options::{Compression, Depths, Engine};
 use model::quantity::{ByteCount, duration};
 use model::{Exit, Location, TransferSpec};
-use plan::calibration::{Calibration, Chosen, Compressed, DataSet, Prediction, Setting, Unusable, choose};
-use plan::graph::Graph;
+use plan::calibration::{
+    Calibration, Chosen, Compressed, DataSet, Part, Prediction, Setting, Unusable, candidates, choose,
+};
+use plan::graph::{Change, Graph};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -56,23 +58,11 @@ pub struct Limit {
 impl Ends {
     pub fn find(source: &OsStr, destination: &OsStr) -> Result<Ends> {
         let (source, destination) = (location(source)?, location(destination)?);
-        let calibration = calibrations::of_destination(&destination)?.ok_or_else(|| {
-            let name = destination.to_string();
-            let name = if destination.is_remote() { name.split(':').next().unwrap_or_default() } else { &name };
-            usage(
-                format!("{} was not calibrated", shown(name)),
-                format!("`thalweg calibrate {}` measures it", shown(name)),
-            )
-        })?;
+        let mut calibration =
+            calibrations::of_destination(&destination)?.ok_or_else(|| not_calibrated(&destination))?;
         let (data, samples) = (data_set(&source)?, samples(&source));
-        for doubt in calibration.doubts(&calibrations::circumstances(&calibration.circumstances.profile)) {
-            note(&format!("the calibration of {} may be stale: {doubt}", shown(&calibration.of)));
-        }
-        if super::report::stale(&calibrations::outcomes()?.0).contains(&calibration.of) {
-            note(&format!(
-                "the calibration of {} is stale: the last copies were outside their intervals (`thalweg plan report`)",
-                shown(&calibration.of)
-            ));
+        for doubt in doubts(&mut calibration, &source)? {
+            note(&doubt);
         }
         for part in calibration.unstable() {
             note(&format!("{} was unstable while {} was calibrated", part.word(), shown(&calibration.of)));
@@ -82,6 +72,35 @@ impl Ends {
 
     pub fn graph(&self) -> Result<Graph> {
         self.calibration.graph(&self.data).map_err(|e| unusable(&self.calibration.of, &e))
+    }
+
+    /// With the fewest streams that reach a rate, or with those that come nearest to it.
+    pub fn reach(&self, bytes_per_second: f64, fixed: Option<u32>) -> Result<Planned> {
+        let mut best: Option<Planned> = None;
+        for n in fixed.map_or_else(|| candidates(&self.calibration), |n| vec![n]) {
+            let planned = self.predict(Some(n))?;
+            let is_reached = planned.interval.p50 >= bytes_per_second;
+            if is_reached || best.as_ref().is_none_or(|best| best.interval.p50 < planned.interval.p50) {
+                best = Some(planned);
+            }
+            if is_reached {
+                break;
+            }
+        }
+        best.ok_or_else(|| unusable(&self.calibration.of, &Unusable::Empty))
+    }
+
+    /// The same with another rate of one part.
+    pub fn with(&self, part: Part, change: Change) -> Ends {
+        let mean = self.data.bytes() / self.data.files().max(1) as f64;
+        let changed = |rate: f64| match change {
+            Change::Times(factor) => rate * factor,
+            // An edge for files carries their mean size.
+            Change::To(bytes) if part == Part::Metadata => bytes / mean,
+            Change::To(bytes) => bytes,
+        };
+        let calibration = self.calibration.with_rate(part, changed);
+        Ends { calibration, data: self.data.clone(), samples: self.samples.clone() }
     }
 
     pub fn predict(&self, streams: Option<u32>) -> Result<Planned> {
@@ -102,6 +121,33 @@ impl Ends {
     }
 }
 
+fn not_calibrated(destination: &Location) -> Error {
+    let name = match destination {
+        Location::Named { name, .. } => name.clone(),
+        Location::Local(_) => destination.to_string(),
+        _ => {
+            let hint = "copies to an endpoint that was added, and to a directory of this host, can be planned";
+            return usage(format!("{destination} cannot be calibrated"), hint);
+        }
+    };
+    usage(format!("{} was not calibrated", shown(&name)), format!("`thalweg calibrate {}` measures it", shown(&name)))
+}
+
+/// What speaks against a calibration. Reads of other storage than the source's are forgotten.
+fn doubts(calibration: &mut Calibration, source: &Location) -> Result<Vec<String>> {
+    let of = shown(&calibration.of);
+    let now = calibrations::circumstances(&calibration.circumstances.profile);
+    let may_be = |doubt: String| format!("the calibration of {of} may be stale: {doubt}");
+    let mut doubts: Vec<String> = calibration.doubts(&now).into_iter().map(may_be).collect();
+    if super::report::stale(&calibrations::outcomes()?.0).contains(&calibration.of) {
+        doubts.push(format!(
+            "the calibration of {of} is stale: the last copies were outside their intervals (`thalweg plan report`)"
+        ));
+    }
+    doubts.extend(calibrations::compare_source(calibration, source));
+    Ok(doubts)
+}
+
 fn location(text: &OsStr) -> Result<Location> {
     let hint = "SRC is a path on this host, DST a path or NAME:PATH at an endpoint";
     Location::parse(text).map_err(|e| usage(e.to_string(), hint))
@@ -112,7 +158,7 @@ fn data_set(source: &Location) -> Result<DataSet> {
         let sizes = std::iter::repeat_n(generated.file_bytes, generated.files.min(1 << 20) as usize);
         return Ok(DataSet::of(sizes));
     }
-    if source.is_remote() || source.is_synthetic() || *source == Location::Pipe {
+    if !matches!(source, Location::Local(_)) {
         let hint =
             "plans are made on the host that has the files: run the command there, with this host as the destination";
         return Err(usage(format!("the source {source} is not on this host"), hint));
@@ -131,7 +177,7 @@ fn data_set(source: &Location) -> Result<DataSet> {
 
 /// A sample of a source's content, compressed; nothing where there is none to read.
 fn samples(source: &Location) -> Vec<Compressed> {
-    if source.is_remote() || source.is_synthetic() || *source == Location::Pipe {
+    if !matches!(source, Location::Local(_)) {
         return Vec::new();
     }
     let content = calibrations::sample(Path::new(OsStr::from_bytes(source.path())));
@@ -148,7 +194,7 @@ fn samples(source: &Location) -> Vec<Compressed> {
     }
 }
 
-fn unusable(of: &str, why: &Unusable) -> crate::exit::Error {
+fn unusable(of: &str, why: &Unusable) -> Error {
     error(
         Exit::Failed,
         format!("the calibration of {} cannot be used: {why}", shown(of)),
@@ -208,16 +254,29 @@ impl Planned {
     }
 }
 
-/// The plan that a copy is to follow: of a file, or made of the calibration for its ends.
-pub fn for_copy(plan: &OsStr, sources: &[Location], destination: &Location) -> Result<Option<Planned>> {
+/// The plan that a copy is to follow: of a file, or made of the calibration for its ends. Where none can be made the copy goes on
+/// without: `notes` say why, and what speaks against the one that was made.
+pub fn for_copy(
+    plan: &OsStr,
+    sources: &[Location],
+    destination: &Location,
+    notes: &mut Vec<String>,
+) -> Result<Option<Planned>> {
     if plan != "auto" {
         return read(Path::new(plan)).map(Some);
     }
-    let ([source], Some(calibration)) = (sources, calibrations::of_destination(destination)?) else { return Ok(None) };
-    if source.is_remote() || source.is_synthetic() {
-        return Ok(None);
-    }
-    Ends { calibration, data: data_set(source)?, samples: samples(source) }.predict(None).map(Some)
+    let [source @ Location::Local(_)] = sources else { return Ok(None) };
+    Ok(automatic(source, destination, notes).unwrap_or_else(|e| {
+        notes.push(e.message);
+        None
+    }))
+}
+
+fn automatic(source: &Location, destination: &Location, notes: &mut Vec<String>) -> Result<Option<Planned>> {
+    let Some(mut calibration) = calibrations::of_destination(destination)? else { return Ok(None) };
+    let data = data_set(source)?;
+    notes.extend(doubts(&mut calibration, source)?);
+    Ends { calibration, data, samples: samples(source) }.predict(None).map(Some)
 }
 
 /// Reads what `thalweg plan SRC DST --json` printed.

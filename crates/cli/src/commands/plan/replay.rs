@@ -86,4 +86,7 @@ fn show(log: &Log, replayed: &[Change]) {
     for Change { at_us, from, to, why } in replayed {
         line(&format!("{:8.1} s  {from} to {to}: {}", *at_us as f64 / 1e6, Escaped(why.as_bytes())));
     }
+    if log.is_truncated {
+        line("the copy went on for longer than is kept");
+    }
 }
