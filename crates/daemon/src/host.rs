@@ -35,6 +35,7 @@ use guests::Guests;
 use jobs::Jobs;
 use model::files::{Question, Tally};
 use model::name::{self, Escaped, Name, NameError};
+use model::options::Fsync;
 use model::synthetic::{self, Generated};
 use model::warrant::Signed;
 use model::{Class, FailureKind, JobId, Pin, TransferOptions};
@@ -128,13 +129,14 @@ impl EndpointHost {
         let (log, events, history) = (self.log.clone(), self.events.clone(), self.history.clone());
         let books = Books { log, events, history };
         let record = JobRecord::begin(books, &self.name, grant, job, direction, open, options);
-        self.jobs.add((grant.pin, job, direction as u32), record)
+        self.jobs.add((grant.party(), job, direction as u32), record)
     }
 
-    fn open_destination(&self, rights: &Rights, job: JobId, open: &Open) -> Result<Destination, Refusal> {
+    fn open_destination(&self, rights: &Rights, job: JobId, open: &Open, fsync: Fsync) -> Result<Destination, Refusal> {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name exactly one destination"));
         };
+        refuse_synthetic(path)?;
         let asked = self.locate(rights, path)?;
         check_depth(path, &asked.below)?;
         let is_of_set = |name: &Name| name.as_bytes().eq_ignore_ascii_case(model::set::DIRECTORY.as_bytes());
@@ -143,10 +145,11 @@ impl EndpointHost {
         }
         let base = asked.make_base(self.root.as_fd()).map_err(|e| refuse(path, &e))?;
         let (bounds, tag) = (self.bounds(rights), rights.is_drop_box.then(|| drop_box::tag_of(job)));
+        let is_durable = fsync != Fsync::Never;
         let mut make = |names: &[Name]| {
             let made = match &tag {
-                Some(tag) => drop_box::make_directories(bounds, base.as_fd(), names, tag),
-                None => bounds.make_directories(base.as_fd(), names),
+                Some(tag) => drop_box::make_directories(bounds, base.as_fd(), names, tag, is_durable),
+                None => bounds.make_directories(base.as_fd(), names, is_durable),
             };
             made.map_err(|e| refuse(path, &e))
         };
@@ -168,6 +171,7 @@ impl EndpointHost {
         let [path] = &open.paths[..] else {
             return Err(Refusal::new(CloseCode::Malformed, "a job that does not name exactly one destination"));
         };
+        refuse_synthetic(path)?;
         let asked = self.locate(rights, path)?;
         let opened = |names: &[Name]| match asked.look_beneath(self.root.as_fd(), names) {
             Ok(directory) => Ok(Some(directory)),
@@ -329,7 +333,7 @@ impl Host for EndpointHost {
                 Ok(Opened::Receive { sink, rename_to, observer, file_system: String::new(), asked: None })
             }
             Direction::ClientSends => {
-                let destination = self.open_destination(&rights, job, open)?;
+                let destination = self.open_destination(&rights, job, open, options.fsync)?;
                 let file_system = file_system(destination.directory.as_fd()).to_owned();
                 let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
                 let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_within(self.bounds(&rights)), options));
@@ -380,7 +384,7 @@ impl Host for EndpointHost {
 
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending) {
         let snapshot = progress.snapshot();
-        self.jobs.end((grant.pin, job, direction as u32), |record| record.end(&snapshot, ending));
+        self.jobs.end((grant.party(), job, direction as u32), |record| record.end(&snapshot, ending));
     }
 }
 
@@ -467,6 +471,14 @@ pub fn refuse(path: &[u8], e: &io::Error) -> Refusal {
         io::ErrorKind::InvalidFilename => forbidden(path, "the name is too long"),
         _ if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => forbidden(path, "too many symbolic links"),
         _ => Refusal::new(CloseCode::Internal, &with_path(path, &e.to_string())),
+    }
+}
+
+/// A name of something else than a file is none of the storage's, whatever a ticket reaches there.
+fn refuse_synthetic(path: &[u8]) -> Result<(), Refusal> {
+    match synthetic::is_synthetic(path) {
+        true => Err(forbidden(path, "there is no storage behind this path")),
+        false => Ok(()),
     }
 }
 

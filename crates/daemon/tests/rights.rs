@@ -408,6 +408,23 @@ fn a_client_that_may_only_write_finds_nothing_out_and_takes_nothing_away() {
     client.close();
 }
 
+/// `gen:` names content that is made up: as a destination it would be the root itself.
+#[test]
+fn a_name_of_no_file_is_no_destination() {
+    let place = Place::new(false);
+    for (name, may_read) in [("writer", false), ("both", true)] {
+        let Holder { client, .. } = place.holder(name, (may_read, true), Some("drop"));
+        let before = tree(&place.path("root"));
+        for is_dry_run in [false, true] {
+            let options = TransferOptions { is_dry_run, ..TransferOptions::default() };
+            let report = place.push(&client, place.job(), "mine/", "gen:x", options);
+            assert_eq!(ended(&report).unwrap_err().code, CloseCode::Forbidden);
+        }
+        assert_eq!(tree(&place.path("root")), before);
+        client.close();
+    }
+}
+
 #[test]
 fn a_mere_opening_makes_a_bounded_number_of_directories() {
     let place = Place::new(false);

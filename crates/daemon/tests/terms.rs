@@ -99,6 +99,11 @@ fn contracts_change_as_a_whole_from_the_version_that_was_read_or_not_at_all() {
         let error = manager.terms(Some((contracts, version))).unwrap_err();
         assert!(error.exit == exit && error.message.contains(said), "{contracts}: {:?} {}", error.exit, error.message);
     }
+    // What could not be read again would keep the endpoint from starting.
+    let long = format!("[contract.a]\nuser = '{}'\nrate = '1M'", "u".repeat(270 << 10));
+    let error = manager.terms(Some((&long, second.version))).unwrap_err();
+    assert!(error.exit == Exit::Refused && error.message.contains("longer than 256 KiB"), "{}", error.message);
+    assert_eq!(book.read().unwrap().contract["office"].rate.as_deref(), Some("80Mbit"));
     // Beside the endpoint somebody else changes them: what was read is old.
     let mut others = book.read().unwrap();
     others.link = Some("2Gbit".into());

@@ -252,6 +252,39 @@ fn an_endpoint_uses_a_warrant_for_nobody_but_its_issuer() {
     ask(&place.client, &|number| order(number, &of_victim)).unwrap();
 }
 
+/// What the command line refuses, an order may ask for all the same.
+#[test]
+fn an_order_asks_for_nothing_that_a_command_may_not() {
+    let place = Place::new();
+    let other = Pin([3; 32]);
+    let warrant = place.signed(Warrant { holder: place.served.pin(), audience: other, ..place.warrant() });
+    let client = place.reach(&place.client, Vec::new());
+    for (more, why) in [
+        (r#""streams":4000000000"#, "more data streams"),
+        (r#""chmod":["4755","755"]"#, "permission bits"),
+        (r#""backup-dir":".thalweg-staging-x""#, "staging of transfers"),
+    ] {
+        let order = |number| {
+            Message::from(Order {
+                number,
+                job_id: JOB.0.to_vec(),
+                role: Role::Fetches as u32,
+                peer_pin: other.0.to_vec(),
+                peer_name: "other".into(),
+                addresses: vec![b"127.0.0.1:1".to_vec()],
+                warrant: warrant.clone(),
+                transfer: format!(r#"{{"version":1,"sources":["other:in"],"destination":"lab:in",{more}}}"#),
+                kind: Kind::Copy as u32,
+                own_name: "lab".into(),
+            })
+        };
+        match client.request(order, &|| false) {
+            Err(AskError::Refused(refusal)) => assert!(refusal.text.contains(why), "{more}: {refusal}"),
+            other => panic!("{more}: {:?}", other.map(drop).map_err(|e| e.to_string())),
+        }
+    }
+}
+
 #[test]
 fn what_runs_under_a_warrant_ends_when_it_is_taken_back_or_its_issuer_is_removed() {
     let place = Place::new();
@@ -268,6 +301,9 @@ fn what_runs_under_a_warrant_ends_when_it_is_taken_back_or_its_issuer_is_removed
     place.look(&taken_back, b"in").unwrap();
     let issuer = connect(&place.known, &place.client, &ConnectOptions::default()).unwrap();
     issuer.request(|number| Revoke { number, warrant_id: vec![9; 16] }.into(), &|| false).unwrap();
+    // Nobody uses up the room for that by a warrant.
+    let refused = other.request(|number| Revoke { number, warrant_id: vec![1; 16] }.into(), &|| false);
+    assert!(matches!(refused, Err(AskError::Refused(refusal)) if refusal.code == CloseCode::Forbidden));
     ends(&taken_back, Instant::now());
     assert!(shut_out(&place.let_in(place.warrant())).text.contains("was revoked"));
     place.look(&other, b"in").unwrap();

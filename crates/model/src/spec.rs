@@ -229,6 +229,7 @@ mod tests {
             (r#"{"version":1,"sources":["a"],"destination":"b","filter":["x"]}"#, "filter rule"),
             (r#"{"version":1,"sources":["a"],"destination":"b","files":["../x"]}"#, "../x"),
             (r#"{"version":1,"sources":["a"],"destination":"b","chunk-size":3}"#, "chunk-size"),
+            (r#"{"version":1,"sources":["a"],"destination":"b","chmod":["4755","755"]}"#, "permission bits"),
             (r#"{"version":1,"sources":["a"],"destination":"b","slice":["00"]}"#, "is no job"),
             (r#"{"version":1,"sources":["a"],"destination":"b","slice":[],"range":[0,1]}"#, "is no range"),
             (r#"{"version":1,"sources":["a"],"destination":"b","max-delete":3}"#, "max-delete"),

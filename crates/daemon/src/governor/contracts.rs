@@ -211,6 +211,10 @@ impl ContractBook {
     pub fn write(&self, contracts: &Contracts) -> Result<()> {
         contracts.understood()?;
         let text = toml::to_string(contracts).map_err(|e| Error::new(Exit::Fatal, format!("write contracts: {e}")))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(Error::new(Exit::Usage, format!("contracts are longer than {} KiB", FILE_BYTES_MAX >> 10))
+                .hint("remove some, or give their users shorter names"));
+        }
         // The endpoint may not have run yet.
         if let Some(state_dir) = self.path.parent().filter(|state_dir| !state_dir.exists()) {
             make_private_directory(state_dir)?;

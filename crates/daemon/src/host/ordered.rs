@@ -78,6 +78,10 @@ impl EndpointHost {
     pub(super) fn answer_request(&self, grant: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
         self.rights(grant)?;
         if let Message::Revoke(revoke) = message {
+            // What a ticket's warrants may be is for those who hold the ticket.
+            if grant.warrant.is_some() {
+                return Err(Refusal::new(CloseCode::Forbidden, "whoever works by a warrant takes none back"));
+            }
             return self.revoke(grant, &revoke).map(|()| (Vec::new(), 0));
         }
         if let Message::AskHosts(ask) = &message {
@@ -174,7 +178,7 @@ impl Ground for EndpointHost {
             let there = there.map(|there| equipped(there, options));
             return Ok(OpenSink::new(Arc::new(Rehearsal::new(there)), rename_to));
         }
-        let destination = self.open_destination(&rights, job, &open)?;
+        let destination = self.open_destination(&rights, job, &open, options.fsync)?;
         let sink = PosixSink::new(destination.staging_parent, destination.directory, options.chmod);
         let sink: Arc<dyn Sink> = Arc::new(equipped(sink.keep_within(self.bounds(&rights)), options));
         let sink = match destination.tag {

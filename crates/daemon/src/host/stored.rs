@@ -7,10 +7,10 @@
 //! - The roots themselves are neither made nor removed by clients.
 
 use super::rights::Rights;
-use super::{EndpointHost, drop_box, forbidden, names_contents, names_of, with_path};
+use super::{EndpointHost, drop_box, forbidden, names_contents, names_of, refuse_synthetic, with_path};
 use model::files::{FileKind, FileStatus, Tally, Version};
 use model::name::{self, Name};
-use model::{FailureKind, JobId, Location, TransferOptions, synthetic};
+use model::{FailureKind, JobId, Location, TransferOptions};
 use mover::files::{How, NotReached};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,9 +105,7 @@ impl StoredRoots {
 impl EndpointHost {
     /// What a path means at a store.
     fn stored(&self, rights: &Rights, path: &[u8]) -> Result<Asked, Refusal> {
-        if synthetic::is_synthetic(path) {
-            return Err(forbidden(path, "there is no storage behind this path"));
-        }
+        refuse_synthetic(path)?;
         let asked = self.locate(rights, path)?;
         let names = names_of(path)?;
         let Some((root, rest)) = names.split_first() else {

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::governor::contracts::{ContractBook, Contracts, Held, Way};
 use crate::governor::{Allotment, Governor};
 use crate::transfer_log::plain_text;
-use model::{Crc64, mutant};
+use model::{Crc64, Exit, mutant};
 use mover::session::{Grant, Roster};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -88,7 +88,10 @@ impl EndpointHost {
         let wrong = |why: &str| Refusal::new(CloseCode::Forbidden, bounded(why.trim_end()));
         let contracts: Contracts = toml::from_str(&ask.contracts).map_err(|e| wrong(e.message()))?;
         contracts.understood().map_err(|e| wrong(&e.message))?;
-        self.rates.contracts.write(&contracts).map_err(|e| Refusal::new(CloseCode::Internal, bounded(&e.message)))?;
+        self.rates.contracts.write(&contracts).map_err(|e| match e.exit {
+            Exit::Usage => wrong(&e.message),
+            _ => Refusal::new(CloseCode::Internal, bounded(&e.message)),
+        })?;
         tracing::info!(
             client = plain_text(&grant.name),
             contracts = contracts.contract.len(),

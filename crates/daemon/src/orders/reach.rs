@@ -16,6 +16,7 @@ use std::sync::Arc;
 use store::Stores;
 use store::open::{OpenError, OpenSink, OpenSource, Opener, Shape, SinkRequest};
 use transfer::{ConnectOptions, Peer, Peers, Reach, Use};
+use wire::limits::STREAMS_MAX;
 use wire::{CloseCode, Refusal};
 
 /// What a transfer is started with.
@@ -213,6 +214,12 @@ pub fn check(kind: Kind, role: Role, spec: &TransferSpec) -> Result<(), Refusal>
     }
     if !spec.replicas.is_empty() {
         return malformed("an order that fetches from several holders");
+    }
+    if spec.streams.is_some_and(|streams| streams > STREAMS_MAX) {
+        return refused("more data streams than there can be");
+    }
+    if let Some(Err(why)) = spec.options.backup.as_deref().map(mover::job_options::check_backup) {
+        return Err(Refusal::new(CloseCode::Malformed, &why));
     }
     if spec.options.tells_changes {
         return refused("lists of changes need a client that stays connected");

@@ -329,7 +329,7 @@ fn chunk_bytes(size: u64) -> Result<u64, String> {
 
 fn permissions([files, directories]: [String; 2]) -> Result<(u32, u32), String> {
     let bits = |text: &str| {
-        let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777 && !text.starts_with('+'));
+        let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777 && !text.starts_with('+'));
         bits.ok_or_else(|| format!("chmod {text:?} is no octal number of permission bits"))
     };
     Ok((bits(&files)?, bits(&directories)?))

@@ -216,6 +216,7 @@ impl Decide<'_> {
             }
             return;
         }
+        large.distrust();
         let (listed, index) = large.place().clone();
         let rounds = self.rounds.entry(id).or_default();
         *rounds += 1;

@@ -22,6 +22,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const TOLD_WITHIN: Duration = Duration::from_millis(50);
 
 impl SendJob {
+    /// A question about an object can have been under way when that came to its end, or when a file that was sealed went on.
+    fn has_crossed(&self, id: u64) -> bool {
+        let book = self.book.lock().unwrap();
+        book.split.is_settled(id) || book.split.object(id).is_some_and(|object| object.end == End::Growing)
+    }
+
     /// Takes a question in; it is answered later.
     pub(super) fn ask_digests(self: &Arc<SendJob>, asked: &AskDigests) -> Result<(), Refusal> {
         self.book.lock().unwrap().split.check_runs(&asked.runs)?;
@@ -36,8 +42,7 @@ impl SendJob {
             };
             let is_fit = |object: &SourceObject| object.entry.kind == Kind::File && object.end == End::Known;
             let object = object.filter(is_fit);
-            if object.is_none() && self.book.lock().unwrap().split.is_settled(id) {
-                // It came to its end before the question came.
+            if object.is_none() && self.has_crossed(id) {
                 let digests = vec![DigestRecord { object: id, digest: Vec::new() }];
                 self.port.send(Message::Digests(Digests { job: self.number, digests }));
                 continue;

@@ -8,6 +8,8 @@
 //!
 //! Not here: what a file's end is (`store`), and whether the receiver has what the source has (`digests`, and `seal` there).
 
+mod behind;
+
 use super::lag::Alarms;
 use super::scan::Scan;
 use super::whole::Waiting;
@@ -31,7 +33,6 @@ use wire::{CloseCode, Message, Refusal};
 /// How long a look at the source may last while something waits for it to end.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_AT_THE_END: Duration = Duration::from_millis(10);
-const LAG_INTERVAL: Duration = Duration::from_secs(1);
 /// So many events at once are a listing.
 const MANY: usize = 10_000;
 
@@ -50,6 +51,7 @@ pub fn run(job: &Arc<SendJob>) {
         lane: job.source_lane(),
         ids: HashMap::from([(0, ObjectId::ROOT)]),
         files: BTreeMap::new(),
+        sealed_twice: BTreeSet::new(),
         waiting: Waiting::new(takes_whole),
         resting: HashMap::new(),
         directories: HashMap::new(),
@@ -142,6 +144,8 @@ struct Following<'a> {
     /// Of directories, by the number that the watch gave them.
     ids: HashMap<u64, ObjectId>,
     files: BTreeMap<u64, File>,
+    /// Of those, what was sealed, went on and was sealed again before it was settled: as which of the two is not told.
+    sealed_twice: BTreeSet<u64>,
     waiting: Waiting,
     /// Of files that rest, until they are settled: there may be very many, and the watch knows what they are.
     resting: HashMap<u64, ObjectId>,
@@ -182,6 +186,7 @@ impl Following<'_> {
             let _ = self.scan.take(Found::Failed(failure));
         }
         self.describe_markers();
+        self.look_back();
         self.tell_lag();
         Ok(())
     }
@@ -373,7 +378,21 @@ impl Following<'_> {
         self.name(parent, &entry.name);
         let Some(file) = self.files.get_mut(&number) else { return };
         (file.available_bytes, file.ended, file.is_sealed) = (entry.size_bytes(), Some(Box::new(entry)), false);
+        file.has_gone_on.then(|| self.sealed_twice.insert(number));
         self.changed.insert(number);
+    }
+
+    /// What was settled as either of two seals is described once more; the receiver skips what it has.
+    fn look_back(&mut self) {
+        let mut settled = Vec::new();
+        self.sealed_twice.retain(|number| {
+            let file = self.files.get(number).filter(|file| file.has_gone_on && !file.is_missed);
+            let Some((file, entry)) = file.and_then(|file| Some((file, file.ended.clone()?))) else { return false };
+            let is_settled = self.job.book.lock().unwrap().split.is_settled(file.object.entry.id.0);
+            is_settled.then(|| settled.push((*number, *entry)));
+            !is_settled
+        });
+        settled.into_iter().for_each(|(number, entry)| self.ended(number, entry));
     }
 
     /// A complete file has another name. The old one stays, as in any copy, unless the file is not settled yet.
@@ -493,66 +512,9 @@ impl Following<'_> {
         }
     }
 
-    /// How far the receiver is behind.
-    fn tell_lag(&mut self) {
-        if self.lag_told.elapsed() < LAG_INTERVAL {
-            return;
-        }
-        self.lag_told = Instant::now();
-        let mut book = self.job.book.lock().unwrap();
-        let is_settled = |id: ObjectId| book.split.is_settled(id.0);
-        self.files.retain(|_, file| file.ended.is_none() || file.is_missed || !is_settled(file.object.entry.id));
-        self.resting.retain(|_, id| !is_settled(*id));
-        self.resting.shrink_to_fit();
-        let lag = book.lags.take(self.lag_told);
-        let (waiting, mut bytes) = self.waiting.amount();
-        let mut files = waiting;
-        for file in self.files.values().filter(|file| !file.is_missed) {
-            let id = file.object.entry.id.0;
-            if let Some((claimed, lacking)) = book.split.frontier(id) {
-                bytes += file.available_bytes.saturating_sub(claimed) + lacking;
-                files += 1;
-            }
-        }
-        let is_settled = book.split.open() <= files - waiting;
-        drop(book);
-        if self.has_surplus && is_settled {
-            store::give_back_memory();
-            self.has_surplus = false;
-        }
-        let is_alarmed = match self.alarm {
-            Some(LagAlarm::Time(most)) => lag.oldest.is_some_and(|oldest| oldest >= most),
-            Some(LagAlarm::Bytes(most)) => bytes >= most,
-            None => false,
-        };
-        let behind = Behind { bytes, files, lag, is_alarmed };
-        *self.job.progress.behind.lock().unwrap() = Some(behind);
-        self.say(Followed::Lag(behind));
-        if is_alarmed != self.alarms.since.is_some() {
-            self.alarms.change(is_alarmed);
-            self.say(Followed::LagAlarm(behind));
-        }
-    }
-
-    /// The last word on lag is that of all of the time.
-    fn tell_whole(&mut self) {
-        self.alarms.change(false);
-        let lag = self.job.book.lock().unwrap().lags.whole();
-        let progress = &self.job.progress;
-        if let Some(behind) = &mut *progress.behind.lock().unwrap() {
-            behind.lag = lag;
-        }
-        if self.alarms.count > 0 {
-            let times = if self.alarms.count == 1 { "once".to_owned() } else { format!("{} times", self.alarms.count) };
-            let seconds = self.alarms.lasted.as_secs();
-            progress
-                .note(format!("the destination was behind by more than --lag-alarm {times}, for {seconds} s in all"));
-        }
-    }
-
     /// Whatever can still end has ended.
     fn is_at_end(&self) -> bool {
-        self.is_over && self.changed.is_empty() && self.markers.is_empty()
+        self.is_over && self.changed.is_empty() && self.markers.is_empty() && self.sealed_twice.is_empty()
     }
 
     /// What did not come to its end is told before what ends the job.

@@ -103,7 +103,7 @@ impl Asker {
             processors_there: welcome.map_or(0, |w| w.processors),
             asked: self.tuning.streams,
             planned: self.tuning.streams_first,
-            streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max),
+            streams_max: welcome.map_or(STREAMS_MAX, |w| w.streams_max.min(STREAMS_MAX)),
             is_sequential,
             congestion: congestion.or_else(own_congestion).unwrap_or_default(),
             paths: paths as u32,

@@ -86,7 +86,7 @@ impl Server {
     /// Lets what a job receives wait in the buffer, where there is one. Returns its size.
     pub(super) fn let_wait(self: &Arc<Server>, grant: &Grant, open: &Open, id: JobId, job: &Arc<ReceiveJob>) -> u64 {
         let Some(spool) = self.host.buffer() else { return 0 };
-        let key = (grant.pin, id);
+        let key = (grant.party(), id);
         let server = Arc::downgrade(self);
         let found = spool.clone();
         job.begin_after(Box::new(move |end| {
@@ -105,7 +105,7 @@ impl Server {
         let is_warranted = warrant.is_some();
         let (account, name, open) = (grant.account.clone(), grant.name.clone(), open.clone());
         let opening = Opening { pin: grant.pin, account, name, warrant, open };
-        let owner = owner_of(grant.pin, id);
+        let owner = owner_of(grant.party(), id);
         spool.expect(owner, job.options.class.unwrap_or_default().weight());
         let hold = Hold::new(spool, owner, job.options.buffer, self.drains.lateness.clone());
         hold.begin(opening.encode());

@@ -8,7 +8,7 @@ use crate::job::{Ending, Observer};
 use crate::progress::Progress;
 use crate::receiver::Asked;
 use model::files::{Question, Tally};
-use model::{Class, JobId, Name, Pin, TransferOptions, Warrant};
+use model::{Class, DigestAlgorithm, JobId, Name, Pin, TransferOptions, Warrant};
 use net::route::LocalAddress;
 use std::sync::Arc;
 use store::spool::Spool;
@@ -28,6 +28,16 @@ pub struct Grant {
     pub may_write: bool,
     /// In whose name it is here, where that is not its own: what this allows, and no more.
     pub warrant: Option<Arc<Mandate>>,
+}
+
+impl Grant {
+    /// Whose attempts its jobs are. A key that works for several clients has the jobs of each, and none that one of them names can be
+    /// taken for another's.
+    pub fn party(&self) -> Pin {
+        let Some(mandate) = &self.warrant else { return self.pin };
+        let both = [self.pin.0, mandate.issuer.0].concat();
+        Pin(DigestAlgorithm::Blake3.of_object(&both).to_bytes().try_into().expect("a BLAKE3 digest has 32 bytes"))
+    }
 }
 
 impl Who {
@@ -133,4 +143,31 @@ pub trait Host: Send + Sync {
 
     /// A job of this host came to its end.
     fn ended(&self, grant: &Grant, job: JobId, direction: Direction, progress: &Progress, ending: &Ending);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::warrant::Verbs;
+
+    #[test]
+    fn a_key_has_jobs_of_its_own_and_of_each_client_that_it_works_for() {
+        let grant = |issuer: Option<u8>| {
+            let warrant = Warrant {
+                holder: Pin([1; 32]),
+                audience: Pin([2; 32]),
+                job: JobId([3; 16]),
+                verbs: Verbs { read: true, write: true, delete: false },
+                not_before: 0,
+                expires: 1,
+                id: [4; 16],
+                paths: Vec::new(),
+            };
+            let warrant = issuer.map(|issuer| Arc::new(Mandate { warrant, issuer: Pin([issuer; 32]) }));
+            Grant { pin: Pin([1; 32]), name: String::new(), account: String::new(), may_write: true, warrant }
+        };
+        let party = |issuer| grant(issuer).party();
+        assert!(party(None) == Pin([1; 32]) && party(Some(5)) == party(Some(5)));
+        assert!(party(Some(5)) != party(Some(6)) && party(Some(5)) != party(None));
+    }
 }

@@ -87,8 +87,8 @@ impl Server {
         let started = session.guest().and_then(|guest| {
             let seat = self.seat_job(guest, &options)?;
             // Until it is known as the newest attempt, another one must not look for older ones.
-            let _opening = Opening::begin(&self.attempts, (grant.pin, id));
-            self.take_over(grant.pin, id, session)?;
+            let _opening = Opening::begin(&self.attempts, (grant.party(), id));
+            self.take_over(grant.party(), id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
             options.class = Some(self.host.class(grant, &options));
             self.start_job(session, grant, open, id, direction, options, opened, seat)
@@ -112,13 +112,13 @@ impl Server {
     /// Ends an older attempt at the same job by the same client: its connection may be dead without this side knowing,
     /// and its staging is what the new attempt continues. What a dead client still asks for is no newer attempt, however late
     /// it is read.
-    fn take_over(&self, pin: Pin, id: JobId, session: &Session) -> Result<(), Refusal> {
+    fn take_over(&self, party: Pin, id: JobId, session: &Session) -> Result<(), Refusal> {
         let mut receiving = self.attempts.receiving.lock().unwrap();
-        let Some(other) = receiving.get(&(pin, id)) else { return Ok(()) };
+        let Some(other) = receiving.get(&(party, id)) else { return Ok(()) };
         if session.arrived.get().is_some_and(|arrived| *arrived < other.arrived) {
             return Err(Refusal::new(CloseCode::Cancelled, TAKEN_OVER));
         }
-        let Some(older) = receiving.remove(&(pin, id)) else { return Ok(()) };
+        let Some(older) = receiving.remove(&(party, id)) else { return Ok(()) };
         drop(receiving);
         if let Some(running) = older.running.upgrade() {
             running.job.cancel(CloseCode::Cancelled, TAKEN_OVER);
@@ -205,7 +205,7 @@ impl Server {
         let started = running.clone();
         let _ = running.asked.set((direction, open.paths));
         match &job {
-            Job::Receive(job) => self.note_attempt((grant.pin, id), session, &running, job),
+            Job::Receive(job) => self.note_attempt((grant.party(), id), session, &running, job),
             Job::Send(job) => job.start(),
         }
         let unwatched = job.clone();
@@ -216,7 +216,7 @@ impl Server {
             drop(seat);
             let streams = running.watch.clone();
             (!matches!(ending, Ending::Finished(_))).then(|| streams.abort());
-            server.forget_older((grant.pin, id), &job, &ending);
+            server.forget_older((grant.party(), id), &job, &ending);
             drop((job, running));
             server.host.ended(&grant, id, direction, &progress, &ending);
             // A client in order ends its streams now; whoever does not would keep lanes, and their memory, for ever.

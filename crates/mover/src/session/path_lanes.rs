@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use wire::Refusal;
 use wire::handshake::{Direction, EXPORTER_LABEL, Join};
+use wire::limits::STREAMS_MAX;
 
 /// Lanes that fail one after the other without anything moving end their path, and the job when all of its paths have ended.
 const LANE_FAILURES_MAX: u32 = 8;
@@ -103,7 +104,7 @@ impl PathLanes {
         self.choice = choose(&self.job, self.place, paths);
         let Some(welcome) = self.job.asker.welcome.get() else { return };
         if self.job.asker.tuning.streams.is_none() && !self.job.is_sequential {
-            let streams_max = (welcome.streams_max / paths as u32).max(1);
+            let streams_max = (welcome.streams_max.min(STREAMS_MAX) / paths as u32).max(1);
             let adaptation = Adaptation::new(self.choice.streams, streams_max);
             // Lanes on several paths are told apart by what they carry: none of them is to rest.
             self.adaptation = Some(if paths > 1 { adaptation.only_growing() } else { adaptation });

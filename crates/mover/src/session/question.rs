@@ -3,6 +3,7 @@
 use super::answers::Part;
 use super::client::{Client, Interrupt};
 use super::error::ConnectError;
+use super::replies::ANSWERS_MAX;
 use crate::job::Ending;
 use model::files::{Question, Record, Tally};
 use std::fmt;
@@ -178,6 +179,11 @@ impl Client {
                 Ok(Message::OrderTaken(taken)) if taken.code == 0 => return Ok((answers, taken)),
                 Ok(Message::OrderTaken(taken)) => {
                     return Err(AskError::Refused(Refusal::new(CloseCode::from_number(taken.code), &taken.text)));
+                }
+                Ok(_) if answers.len() >= ANSWERS_MAX => {
+                    let refusal = Refusal::new(CloseCode::Limit, "its answer has no end");
+                    self.shared.session.close(refusal.code, &refusal.text);
+                    return Err(AskError::Refused(refusal));
                 }
                 Ok(message) => answers.push(message),
                 Err(RecvTimeoutError::Timeout) if !self.has_ended() => {}

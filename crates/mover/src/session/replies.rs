@@ -10,7 +10,7 @@ use wire::limits::ORDERS_TOLD_MAX;
 use wire::{CloseCode, Message, Refusal};
 
 /// Answers that may wait to be taken: each job with its failures and its end.
-const ANSWERS_MAX: usize = 3 * ORDERS_TOLD_MAX + 1;
+pub const ANSWERS_MAX: usize = 3 * ORDERS_TOLD_MAX + 1;
 
 /// The requests of a client that are not answered to their end.
 #[derive(Default)]

@@ -70,6 +70,7 @@ struct Bench {
     stop: Arc<AtomicBool>,
     view: Option<Arc<View>>,
     list: Option<Name>,
+    is_append_only: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -84,7 +85,15 @@ impl Bench {
         for name in ["from", "root"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        Bench { dir, heard: Arc::default(), progress: Progress::new(), stop: Arc::default(), view: None, list: None }
+        Bench {
+            dir,
+            heard: Arc::default(),
+            progress: Progress::new(),
+            stop: Arc::default(),
+            view: None,
+            list: None,
+            is_append_only: false,
+        }
     }
 
     /// For another attempt.
@@ -103,7 +112,7 @@ impl Bench {
     fn start(&self, way: Way, until: Until, digest: DigestAlgorithm) -> JoinHandle<Report> {
         let ends = vec![FollowEnd::Marker(Name::new(b"STOP").unwrap())];
         let options = TransferOptions {
-            follow: Some(Arc::new(Follow::new(until, ends))),
+            follow: Some(Arc::new(Follow { is_append_only: self.is_append_only, ..Follow::new(until, ends) })),
             digest,
             chunk_bytes: 1 << 20,
             view: self.view.clone(),
@@ -376,6 +385,49 @@ fn an_attempt_that_was_broken_off_is_gone_on_with_and_sends_what_is_missing() {
     again.same("big");
     again.end(job);
     assert!(again.arrived_bytes() <= 12 + (1 << 20), "{} bytes were sent again", again.arrived_bytes());
+}
+
+/// Its inode may be that of another file, which was removed.
+#[test]
+fn what_is_said_to_be_only_appended_to_is_compared_whole_once_a_part_differs() {
+    let bench = Bench { is_append_only: true, ..Bench::new() };
+    let growing = bench.from("big.inprogress");
+    append(&growing, &content(5, 6 << 20));
+    let job = bench.start(Way::Session, renamed(), DigestAlgorithm::Crc64Nvme);
+    bench.wait_for("it arrives", || bench.arrived_bytes() >= 6 << 20);
+    bench.stop.store(true, Relaxed);
+    job.join().unwrap();
+    fs::write(&growing, content(6, 6 << 20)).unwrap();
+    let again = bench.again();
+    let job = again.start(Way::Session, renamed(), DigestAlgorithm::Crc64Nvme);
+    fs::rename(&growing, again.from("big")).unwrap();
+    again.wait_for("it is sealed", || again.heard.has_sealed("big", 6 << 20));
+    again.end(job);
+    again.same("big");
+}
+
+/// Whatever the moment at which their writer goes back to them.
+#[test]
+fn files_that_are_patched_while_they_are_published_end_as_they_are() {
+    for way in [Way::Here, Way::Session] {
+        let bench = Bench::new();
+        let job = bench.start(way, Until::Quiet(Duration::from_millis(20)), DigestAlgorithm::Crc64Nvme);
+        std::thread::scope(|scope| {
+            for at in 0..40 {
+                let path = bench.from(&format!("f{at}"));
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(at * 7 % 50));
+                    append(&path, &content(at, 300_000));
+                    std::thread::sleep(Duration::from_millis(20 + at));
+                    let file = OpenOptions::new().write(true).open(&path).unwrap();
+                    file.write_all_at(b"patched", 1000).unwrap();
+                });
+            }
+        });
+        let report = bench.end(job);
+        assert_eq!(report.snapshot.counts.files_failed, 0);
+        (0..40).for_each(|at| bench.same(&format!("f{at}")));
+    }
 }
 
 #[test]

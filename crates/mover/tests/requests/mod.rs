@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use wire::handshake::Direction;
-use wire::message::{Open, Order, OrderAsk};
+use wire::message::{Open, Order, OrderAsk, OrderNews};
 use wire::{Message, Refusal};
+
+/// A job of which there is no end of news.
+const ENDLESS: [u8; 16] = [9; 16];
 
 /// Takes a while to write an order down, and answers a question by how many it has.
 struct SlowHost {
@@ -39,6 +42,12 @@ impl Host for SlowHost {
     }
 
     fn request(&self, _: &Grant, message: Message) -> Result<(Vec<Message>, u32), Refusal> {
+        if let Message::OrderAsk(ask) = &message
+            && ask.job_id == ENDLESS
+        {
+            let news = || OrderNews { number: ask.number, ..OrderNews::default() }.into();
+            return Ok((std::iter::repeat_with(news).take(20_000).collect(), 0));
+        }
         if let Message::Order(_) = message {
             self.came.fetch_add(1, SeqCst);
             std::thread::sleep(Duration::from_millis(500));
@@ -69,4 +78,16 @@ fn who_asks_for_all_hears_of_what_was_handed_in_before_over_another_session() {
     let (_, told) = after.request(ask, &|| false).map_err(|e| format!("{e:?}")).unwrap();
     assert_eq!(told.attempt, 1);
     handing_in.join().unwrap().unwrap();
+}
+
+/// What asks may be a hub that others rely on.
+#[test]
+fn an_answer_without_an_end_is_not_listened_to() {
+    let rest = OpenHost { root: "/nonexistent".into() };
+    let host = Arc::new(SlowHost { rest, came: AtomicU32::new(0), taken: AtomicU32::new(0) });
+    let endpoint = serve(Server::new(host, Memory::default()));
+    let client = client(&endpoint, Some(0));
+    let ask = |number| OrderAsk { number, job_id: ENDLESS.to_vec(), ..OrderAsk::default() }.into();
+    let error = client.request(ask, &|| false).map(drop).map_err(|e| format!("{e:?}")).unwrap_err();
+    assert!(error.contains("its answer has no end"), "{error}");
 }

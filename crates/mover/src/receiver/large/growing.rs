@@ -23,10 +23,19 @@ impl Large {
         file.append_journal(&records)
     }
 
-    /// The object is to end here, under this name, if what is held is what its source has.
+    /// The object is to end here, under this name, if what is held is what its source has. One that is complete was compared as it
+    /// was sealed before, and is published as that.
     pub fn seal(&self, entry: Entry, rule: PublishRule, is_append_only: bool) {
         let mut state = self.object.state.lock().unwrap();
+        if state.is_complete() {
+            return;
+        }
         (state.sealed, state.is_append_only) = (Some((entry, rule)), is_append_only);
+    }
+
+    /// What is held is not what its source has, whatever was promised: all of it is to be compared.
+    pub fn distrust(&self) {
+        self.object.state.lock().unwrap().is_append_only = false;
     }
 
     /// Of its chunks only the first and the last are to be compared.
