@@ -274,6 +274,7 @@ impl Moving<'_> {
             chosen: self.chosen.behind(prefix),
             tell: &mut tell,
             moved: Tally::default(),
+            is_one_place: false,
         };
         let removed = delivery.remove().map_err(|e| unasked(e, interrupt));
         let moved = delivery.moved;

@@ -1,6 +1,6 @@
 //! File systems that are mounted below the root of an endpoint, each test in a mount namespace of its own.
 
-use crate::bed::{Bed, Server, behind};
+use crate::bed::{Bed, Server, behind, slow_storage};
 use std::fs;
 
 /// A root with `t/plain/f`, another file system at `t/other`, and a directory from outside the root bound at `t/bound`.
@@ -73,4 +73,28 @@ fn mounts_are_crossed_where_the_endpoint_says_so() {
     bed.run(&["cp", "back/plain/f", "lab:t/other/"]).succeeded();
     bed.run(&["cp", "lab:t/other/f", "again"]).succeeded();
     assert_eq!(fs::read(bed.path("again")).unwrap(), b"ours");
+}
+
+/// A mount that makes its inodes up shows the same files under other identities.
+#[test]
+fn what_is_moved_onto_itself_through_a_mount_stays() {
+    if !needs::root() {
+        return;
+    }
+    let bed = Bed::new();
+    let _storage = slow_storage(&bed, "shown", &[]);
+    for (path, content) in [("x/one", "one"), ("x/sub/two", "two"), ("three", "three")] {
+        bed.write(&format!("shown-backing/{path}"), content.as_bytes());
+    }
+    let args = ["serve", "--listen", "127.0.0.1:0", "--root", "shown-backing", "--ticket-file", "ticket"];
+    let _server = bed.serve_with(bed.command("server", &args));
+    bed.enrol();
+    for (from, to) in [("shown/x", "lab:"), ("shown/three", "lab:three"), ("lab:x", "shown/")] {
+        let ran = bed.run(&["mv", from, to]);
+        assert!(ran.code != Some(0) && ran.stderr.contains("reached by another path"), "{from}: {}", ran.stderr);
+        for (path, content) in [("x/one", "one"), ("x/sub/two", "two"), ("three", "three")] {
+            assert_eq!(fs::read_to_string(bed.path(&format!("shown-backing/{path}"))).unwrap(), content, "{from}");
+        }
+        assert_eq!(fs::read_dir(bed.path("shown-backing/x")).unwrap().count(), 2, "a sign is left");
+    }
 }

@@ -267,6 +267,7 @@ impl Work {
             chosen: Chosen { selection, is_everything, prefix },
             tell: &mut |one| stayed.note(named, &one),
             moved: Tally::default(),
+            is_one_place: false,
         };
         let outcome = delivery.remove();
         *removed += delivery.moved.files + delivery.moved.directories;

@@ -1,9 +1,10 @@
 //! Removes from one tree what another one has, after a copy: what makes a copy a move.
 //!
 //! Invariant: an object leaves its source only after the destination, asked again, has the same content under its name, in a file
-//! that is not the source itself, and only if it still is the version that was compared.
+//! that is not the source itself, and only if it still is the version that was compared. Where the source and the destination turn out to
+//! be one place, nothing leaves it.
 
-use super::{Chosen, Tree, sum_of};
+use super::{Chosen, Tree, is_directory, join, sum_of, without_slashes};
 use crate::error::Result;
 use model::files::{ALL_LEVELS, Doomed, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm, Tally};
 use model::{DigestAlgorithm, FailureKind};
@@ -34,11 +35,49 @@ pub struct Delivery<'a> {
     pub tell: &'a mut dyn FnMut(Stayed<'_>),
     /// What was removed.
     pub moved: Tally,
+    /// What is made at the source shows at the destination.
+    pub is_one_place: bool,
 }
 
+/// What a directory is called that is made for a moment to see whether two paths lead to one place.
+const SIGN_PREFIX: &str = ".thalweg-mv-";
+
 impl Delivery<'_> {
+    /// Whether what is made at the source can be seen at the destination: mounts over a network make inodes up, and cut times short,
+    /// so that an object cannot be told from its copy by what it looks like. Where nothing can be made there, that has to do.
+    fn leads_back(&self) -> Result<bool> {
+        let name = format!("{SIGN_PREFIX}{:016x}", u64::from_ne_bytes(net::random_bytes::<8>()));
+        let is_tree = is_directory(self.source)?;
+        let beside = |path: &[u8]| {
+            let path = without_slashes(path);
+            let above = path.iter().rposition(|byte| *byte == b'/').map_or(&path[..0], |at| &path[..=at]);
+            join(if is_tree { path } else { above }, name.as_bytes())
+        };
+        let (here, there) = (beside(self.source.path), beside(self.to.path));
+        let mut is_made = true;
+        let question = Question::Make { paths: vec![here.clone()], with_parents: false };
+        let made = self.source.at.ask(&question, &mut |record| {
+            is_made &= !matches!(record.found, Found::Failed { .. });
+            true
+        });
+        if made.is_err() || !is_made {
+            return Ok(false);
+        }
+        let mut is_seen = false;
+        let question = Question::List { paths: vec![there], levels: 0, digest: None };
+        let looked = self.to.at.ask(&question, &mut |record| {
+            is_seen |= matches!(record.found, Found::Object { .. });
+            true
+        });
+        let objects = vec![Doomed { path: here, version: None }];
+        let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
+        self.source.at.ask(&question, &mut |_| true)?;
+        Ok(looked.is_ok() && is_seen)
+    }
+
     /// Goes through the source with its digests and removes what the destination has too; directories last, innermost first.
     pub fn remove(&mut self) -> Result<()> {
+        self.is_one_place = !model::mutant::is_on("move-onto-itself") && self.leads_back()?;
         let algorithm = sum_of(self.digest);
         let question =
             Question::List { paths: vec![self.source.path.to_vec()], levels: ALL_LEVELS, digest: Some(algorithm) };
@@ -106,7 +145,10 @@ impl Delivery<'_> {
         self.to.at.ask(&question, &mut |record| {
             let which = record.asked as usize;
             if let (Some(slot), Some(seen)) = (delivered.get_mut(which), batch.get(which)) {
-                *slot = seen.delivered(&record.found);
+                *slot = match seen.delivered(&record.found) {
+                    Delivered::Same if self.is_one_place => Delivered::Itself,
+                    delivered => delivered,
+                };
             }
             true
         })?;
