@@ -97,7 +97,7 @@ impl Host for OfferHost {
                 Ok(Opened::Receive { sink, rename_to, observer: None, file_system: String::new(), asked })
             }
             Offer::Write(writable) => {
-                let (directory, rename_to) = writable.open_destination(open)?;
+                let (directory, rename_to) = writable.open_destination(open, options.fsync)?;
                 let file_system = file_system(directory.as_fd()).to_owned();
                 let sink = equipped(PosixSink::new(directory.clone(), directory, options.chmod), options);
                 Ok(Opened::Receive { sink: Arc::new(sink), rename_to, observer: None, file_system, asked })

@@ -13,6 +13,7 @@ use super::message::{Access, ServeRequest};
 use daemon::error::{Error, Result, shown};
 use daemon::host::{is_no_directory, may_write, names_contents, refuse};
 use daemon::sandbox::{self, Left};
+use model::options::Fsync;
 use model::{Exit, Name, synthetic};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::ffi::OsStr;
@@ -22,6 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::open::{land, look};
+use store::posix::beneath::Bounds;
 use store::posix::facts::STAGING_PREFIX;
 use store::posix::{PosixSource, beneath};
 use wire::Refusal;
@@ -164,10 +166,17 @@ impl Writable {
         }
     }
 
-    pub(super) fn open_destination(&self, open: &Open) -> std::result::Result<(Arc<OwnedFd>, Option<Name>), Refusal> {
+    pub(super) fn open_destination(
+        &self,
+        open: &Open,
+        fsync: Fsync,
+    ) -> std::result::Result<(Arc<OwnedFd>, Option<Name>), Refusal> {
         let path = &open.paths[0];
         let base = self.directory.as_fd();
-        let mut make = |names: &[Name]| beneath::make_directories(base, names).map_err(|e| refuse(path, &e));
+        let mut make = |names: &[Name]| {
+            let made = Bounds::default().make_directories(base, names, fsync != Fsync::Never);
+            made.map_err(|e| refuse(path, &e))
+        };
         let (directory, rename_to) =
             land(&self.names, open.is_single && !names_contents(path), &self.look(path), &mut make)?;
         may_write(&directory).map_err(|e| refuse(path, &io::Error::from(e)))?;

@@ -12,11 +12,13 @@
 //! Not here: who may reach what, and endpoints, which are no stores of this process.
 
 use crate::pipe::{PipeSink, PipeSource};
+use crate::posix::here::make_directories;
 use crate::posix::{PosixSink, PosixSource, beneath};
 use crate::rehearsal::Rehearsal;
 use crate::synthetic::{GeneratedSource, NullSink};
 use crate::{Error, How, Seen, Shelf, Sink, Source};
 use model::name::{Escaped, NameError};
+use model::options::Fsync;
 use model::{Location, Name, TransferOptions};
 use std::ffi::OsStr;
 use std::fs;
@@ -317,7 +319,8 @@ impl Opener for Paths {
             },
         };
         let mut make = |_: &[Name]| {
-            made = make_directories(parent).map_err(|(at, e)| failed("make directory", &at, e))?;
+            let is_durable = request.options.fsync != Fsync::Never;
+            made = make_directories(parent, is_durable).map_err(|(at, e)| failed("make directory", &at, e))?;
             opened(parent)
         };
         let (directory, rename_to) = match request.rights {
@@ -337,20 +340,6 @@ fn posix_sink(directory: Arc<OwnedFd>, request: &SinkRequest<'_>) -> PosixSink {
     let options = request.options;
     let sink = PosixSink::new(directory.clone(), directory, options.chmod).with_backup(options.backup.as_deref());
     sink.with_fidelity(options.fidelity, request.is_own)
-}
-
-/// Makes a directory and what is missing above it; returns what was made, or what could not be.
-fn make_directories(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let mut missing: Vec<_> = path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
-    let mut made = Vec::new();
-    while let Some(directory) = missing.pop() {
-        match fs::create_dir(directory) {
-            Ok(()) => made.push(directory.to_owned()),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
-            Err(e) => return Err((directory.to_owned(), e)),
-        }
-    }
-    Ok(made)
 }
 
 /// Opens a directory below one that the caller holds; nothing where none is there.

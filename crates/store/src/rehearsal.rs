@@ -20,7 +20,7 @@ pub struct Rehearsal {
 impl Rehearsal {
     /// `there` is the destination as far as it exists.
     pub fn new(there: Option<PosixSink>) -> Rehearsal {
-        Rehearsal { there, missing: Mutex::default() }
+        Rehearsal { there: there.map(PosixSink::only_looks), missing: Mutex::default() }
     }
 }
 

@@ -415,6 +415,30 @@ fn case_collision() {
     told.kept_as("11-case-collision");
 }
 
+/// What the source calls otherwise is not removed as something that it does not have.
+#[test]
+fn a_directory_whose_case_changed_at_the_source_stays_where_case_does_not_count() {
+    if !needs::fuse() {
+        return;
+    }
+    let bed = Bed::new();
+    let _storage = slow_storage(&bed, "usb", &["--fold-case"]);
+    bed.write("t/photos/one", b"one");
+    bed.run(&["cp", "t/", "usb/copy"]).succeeded();
+    bed.write("usb-backing/copy/extraneous", b"x");
+    fs::rename(bed.path("t/photos"), bed.path("t/Photos")).unwrap();
+    for _ in 0..2 {
+        let ran = bed.run(&["sync", "--delete", "t/", "usb/copy"]);
+        assert_eq!(ran.code, Some(23), "{}", ran.stderr);
+        assert!(ran.stderr.contains("does not distinguish upper from lower case"), "{}", ran.stderr);
+        assert_eq!(fs::read(bed.path("usb-backing/copy/photos/one")).unwrap(), b"one");
+    }
+    fs::rename(bed.path("usb-backing/copy/photos"), bed.path("usb-backing/copy/Photos")).unwrap();
+    bed.run(&["sync", "--delete", "t/", "usb/copy"]).succeeded();
+    assert!(!bed.path("usb-backing/copy/extraneous").exists());
+    assert_eq!(fs::read(bed.path("usb-backing/copy/Photos/one")).unwrap(), b"one");
+}
+
 #[test]
 fn quota() {
     let (bed, _server) = Bed::with_endpoint();

@@ -26,18 +26,24 @@ pub fn is_in_the_way(e: &io::Error) -> bool {
 }
 
 /// Makes directories below `base`, beside what stands in the way of them.
-pub fn make_directories(bounds: Bounds, base: BorrowedFd<'_>, names: &[Name], tag: &str) -> io::Result<OwnedFd> {
+pub fn make_directories(
+    bounds: Bounds,
+    base: BorrowedFd<'_>,
+    names: &[Name],
+    tag: &str,
+    is_durable: bool,
+) -> io::Result<OwnedFd> {
     let mut names = names.to_vec();
-    let mut end = bounds.make_directories(base, &[])?;
+    let mut end = bounds.make_directories(base, &[], is_durable)?;
     for depth in 0..names.len() {
-        let mut made = bounds.make_directories(base, &names[..=depth]);
+        let mut made = bounds.make_directories(base, &names[..=depth], is_durable);
         let plain = names[depth].clone();
         for number in 0..ASIDE_MAX {
             if !made.as_ref().is_err_and(is_in_the_way) {
                 break;
             }
             names[depth] = aside(&plain, tag, number);
-            made = bounds.make_directories(base, &names[..=depth]);
+            made = bounds.make_directories(base, &names[..=depth], is_durable);
         }
         end = made?;
     }
@@ -59,7 +65,8 @@ mod tests {
         symlink("/etc", dir.path().join("l")).unwrap();
         let root = store::posix::beneath::open_directory(dir.path()).unwrap();
         let make = |path: &[u8]| {
-            make_directories(Mounts::Kept.into(), root.as_fd(), &model::name::relative_path(path).unwrap(), "77")
+            let names = model::name::relative_path(path).unwrap();
+            make_directories(Mounts::Kept.into(), root.as_fd(), &names, "77", false)
         };
         for path in [&b""[..], b"new/deep", b"f/deep", b"f/deep", b"l/x"] {
             make(path).unwrap();

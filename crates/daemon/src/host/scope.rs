@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use store::posix::beneath::{self, Bounds};
 use store::posix::closed::is_closed;
+use store::posix::sync_names;
 use store::posix::target::Target;
 
 /// A path that may be reached.
@@ -39,7 +40,8 @@ impl Asked {
             at = match self.bounds.open_child(at.as_fd(), name) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
+                        Ok(()) => sync_names(at.as_fd())?,
+                        Err(Errno::EXIST) => {}
                         Err(e) => return Err(e.into()),
                     }
                     self.bounds.open_child(at.as_fd(), name)?
@@ -84,7 +86,7 @@ impl Asked {
         if with_parents {
             let base = self.make_base(root)?;
             let parents = self.below.split_last().map_or(&[][..], |(_, parents)| parents);
-            self.bounds.make_directories(base.as_fd(), parents)?;
+            self.bounds.make_directories(base.as_fd(), parents, true)?;
         }
         self.target(root, false)
     }

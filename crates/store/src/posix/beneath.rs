@@ -8,6 +8,7 @@
 //! Not here: what a name may be (see `model::Name`).
 
 use super::closed;
+use super::wait::sync_names;
 use model::name::Escaped;
 use model::{Name, Pin, mutant};
 use os::fs::{mkdirat, openat};
@@ -102,13 +103,14 @@ impl Bounds {
         }
     }
 
-    /// As the function of this name.
-    pub fn make_directories(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
+    /// As the function of this name. The names of what it makes are on disk when it returns, if that is asked for.
+    pub fn make_directories(self, root: BorrowedFd<'_>, names: &[Name], is_durable: bool) -> io::Result<OwnedFd> {
         let mut at = self.resolve_directory(root, &[])?;
         for (depth, name) in names.iter().enumerate() {
             at = match self.resolve_directory(root, &names[..=depth]) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     match mkdirat(&at, name.as_c_str(), Mode::from_raw_mode(0o777)) {
+                        Ok(()) if is_durable => sync_names(at.as_fd())?,
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(e) => return Err(e.into()),
                     }
@@ -196,9 +198,9 @@ pub fn resolve_directory(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<Own
     Bounds::default().resolve_directory(root, names)
 }
 
-/// As `resolve_directory`, making what is missing with the mode 0777 less the umask.
+/// As `resolve_directory`, making what is missing, durably, with the mode 0777 less the umask.
 pub fn make_directories(root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
-    Bounds::default().make_directories(root, names)
+    Bounds::default().make_directories(root, names, true)
 }
 
 fn resolve(root: BorrowedFd<'_>, names: &[Name], is_one_mount: bool) -> Result<OwnedFd, Errno> {

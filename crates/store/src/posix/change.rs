@@ -8,16 +8,17 @@
 mod removal;
 
 use super::target::{Target, status_of};
+use super::wait::sync_names;
 use crate::shelf::{EachFailure, Stopped};
 use crate::{Error, Result};
 use model::FailureKind;
 use model::files::{Tally, Version};
-use os::fs::{fsync, mkdirat, renameat_with, unlinkat};
+use os::fs::{mkdirat, renameat_with, unlinkat};
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
-/// Makes a directory; true when it was not there.
+/// Makes a directory; true when it was not there, and its name is on disk then.
 pub fn make(target: &Target, may_be_there: bool) -> Result<bool> {
     let failed = |e: Errno| Error::new("make directory", b"", e);
     let is_directory = || target.file_status().is_ok_and(|status| status.is_directory());
@@ -26,7 +27,7 @@ pub fn make(target: &Target, may_be_there: bool) -> Result<bool> {
         None => Err(Errno::EXIST),
     };
     match made {
-        Ok(()) => Ok(true),
+        Ok(()) => sync_names(target.directory.as_fd()).map(|()| true).map_err(unsynced),
         Err(Errno::EXIST) if may_be_there && is_directory() => Ok(false),
         Err(e) => Err(failed(e)),
     }
@@ -50,14 +51,14 @@ pub fn rename(from: &Target, to: &Target, may_replace: bool) -> Result<()> {
         Err(Errno::INVAL) => return refused("a directory cannot go into itself"),
         renamed => renamed.map_err(failed)?,
     }
-    for directory in [&to.directory, &from.directory] {
-        match fsync(directory) {
-            // Some network file systems cannot, and keep names by themselves.
-            Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
-            Err(e) => return Err(Error::new("write directory", b"", e)),
-        }
-    }
-    Ok(())
+    [&to.directory, &from.directory]
+        .into_iter()
+        .try_for_each(|directory| sync_names(directory.as_fd()))
+        .map_err(unsynced)
+}
+
+fn unsynced(e: Errno) -> Error {
+    Error::new("write directory", b"", e)
 }
 
 /// Removes one object that is no directory, or an empty directory; only if it still is of the version given.

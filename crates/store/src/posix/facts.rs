@@ -3,6 +3,7 @@
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use os::fs::fstatfs;
 use rustix::fs::{fstat, fstatvfs};
+use rustix::system::uname;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
@@ -46,6 +47,19 @@ pub fn has_local_journal(directory: BorrowedFd<'_>) -> bool {
     matches!(file_system(directory), "ext4" | "xfs" | "btrfs" | "zfs")
 }
 
+/// The wait for a whole file system says so when content could not be written. Before Linux 5.8 it never does (syncfs(2)).
+pub fn syncfs_tells() -> bool {
+    static TELLS: OnceLock<bool> = OnceLock::new();
+    *TELLS.get_or_init(|| is_since(&uname().release().to_string_lossy(), (5, 8)))
+}
+
+/// Whether a kernel of this release is not older than a version. One that does not say counts as older.
+fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let number = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
+    let mut parts = release.splitn(3, '.').map(number);
+    parts.next().flatten().zip(parts.next().flatten()).is_some_and(|found| found >= version)
+}
+
 pub fn sink_facts(directory: BorrowedFd<'_>) -> Result<SinkFacts> {
     let room = fstatvfs(directory).map_err(|e| Error::new("look at file system", b"", e))?;
     Ok(SinkFacts {
@@ -78,4 +92,19 @@ pub fn umask() -> u32 {
 fn shares_on(directory: BorrowedFd<'_>) -> Option<u64> {
     let may_share = matches!(file_system(directory), "btrfs" | "xfs");
     may_share.then(|| fstat(directory).map(|status| status.st_dev).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_kernels_are_compared_as_numbers() {
+        for release in ["5.8.0", "5.8", "5.8-rc1", "5.10.0-28-amd64", "6.1+", "6.18.44-fc-v657", "10.0.1"] {
+            assert!(is_since(release, (5, 8)), "{release}");
+        }
+        for release in ["5.7.19", "4.18.0-553.el8_10.x86_64", "5.4.0-150-generic", "3.10.0", "5", "", "x.9", "5.x"] {
+            assert!(!is_since(release, (5, 8)), "{release:?}");
+        }
+    }
 }

@@ -1,13 +1,17 @@
 //! Paths of this host, as the user of this process named them: nothing is out of reach but what the system forbids.
 
+use super::beneath::open_directory;
 use super::target::Target;
+use super::wait::sync_names;
 use crate::shelf::{How, Shelf};
 use crate::{Error, Result};
+use os::fs::syncfs;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a path of the user's own leads to.
 pub fn here(path: &[u8], how: How) -> Result<Box<dyn Shelf>> {
@@ -29,7 +33,7 @@ fn target(path: &[u8], how: How) -> Result<Target> {
         How::Make { with_parents } => {
             let parent = Path::new(OsStr::from_bytes(bare)).parent();
             if with_parents && let Some(parent) = parent.filter(|parent| !parent.as_os_str().is_empty()) {
-                make_missing(parent).map_err(failed("make directory"))?;
+                make_directories(parent, true).map_err(|(_, e)| failed("make directory")(e))?;
             }
             Target::local(bare, false).map_err(failed("make directory"))
         }
@@ -42,10 +46,31 @@ fn without_slashes(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-fn make_missing(directory: &Path) -> std::io::Result<()> {
-    match fs::create_dir_all(directory) {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
-        made => made,
+/// Makes a directory and what is missing above it; returns what was made, or what could not be. The names of what it makes are
+/// on disk when it returns, if that is asked for.
+pub fn make_directories(path: &Path, is_durable: bool) -> std::result::Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let mut missing: Vec<_> = path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
+    let mut made = Vec::new();
+    while let Some(directory) = missing.pop() {
+        match fs::create_dir(directory) {
+            Ok(()) => made.push(directory.to_owned()),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && directory.is_dir() => continue,
+            Err(e) => return Err((directory.to_owned(), e)),
+        }
+        if is_durable {
+            sync_name(directory).map_err(|e| (directory.to_owned(), e))?;
+        }
+    }
+    Ok(made)
+}
+
+/// Waits for the name of a directory that was made.
+fn sync_name(directory: &Path) -> io::Result<()> {
+    let above = directory.parent().filter(|above| !above.as_os_str().is_empty());
+    match open_directory(above.unwrap_or(Path::new("."))) {
+        // Whoever may make names in a directory need not be able to open it.
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => Ok(syncfs(open_directory(directory)?)?),
+        above => Ok(sync_names(above?.as_fd())?),
     }
 }
 

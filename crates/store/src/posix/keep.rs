@@ -12,7 +12,7 @@ use super::attributes::{is_super, names, plain, value};
 use super::owners::{Sort, number_of};
 use model::change::cause;
 use model::fidelity::{ACL_ACCESS, ACL_DEFAULT, Warning, Warnings, Xattr, named_in_acl};
-use model::{Attributes, Entry, Fidelity, Kind, Timestamp};
+use model::{Attributes, Entry, Fidelity, Kind};
 use os::fs::{fchmod, fchown, fremovexattr, fsetxattr};
 use rustix::fs::{Gid, Mode, Stat, Uid, XattrFlags, fstat};
 use rustix::io::Errno;
@@ -199,15 +199,12 @@ impl Keeper {
         Ok(self.plan(file, &status, entry, chmod, &mut |_| {}).causes)
     }
 
-    /// What differs of an object that has no content: then it is made anew.
-    pub fn is_as_described(&self, status: &Stat, entry: &Entry, modified: Timestamp) -> bool {
-        if !self.fidelity.has_attributes() {
-            return true;
-        }
+    /// Owner and mode of an object that has no content are as described; where they differ it is made anew, as for its time.
+    pub fn is_as_described(&self, status: &Stat, entry: &Entry) -> bool {
         let owner = entry.attributes.as_ref().map(|attributes| self.owner_of(attributes, status, &mut |_| {}));
         let mode = self.mode_of(entry, (status.st_uid, status.st_gid), &mut |_| {});
         let has_mode = !self.fidelity.mode || matches!(entry.kind, Kind::Symlink(_)) || mode == status.st_mode & 0o7777;
-        matches!(owner, None | Some((None, None))) && has_mode && modified == entry.generation.modified
+        matches!(owner, None | Some((None, None))) && has_mode
     }
 
     fn number(&self, sort: Sort, theirs: u32) -> u32 {

@@ -26,8 +26,8 @@ pub(super) struct PosixSinkLane {
     /// (device, number among the sink's lanes, the lane).
     lanes: Vec<(u64, u64, Arc<Lane>)>,
     file: Option<Open>,
-    /// Sealed without a name, waiting for it.
-    unnamed: Option<OwnedFd>,
+    /// Sealed without a name, waiting for it, and whether it was synced.
+    unnamed: Option<(OwnedFd, bool)>,
     may_be_unnamed: bool,
     next_number: u64,
 }
@@ -145,15 +145,15 @@ impl PosixSinkLane {
         linkat(file, c"", &self.place().directory, entry.name.as_c_str(), AtFlags::EMPTY_PATH)
     }
 
-    /// Where linking an unnamed file is not allowed, its content moves to a named one.
-    fn rename_instead(&mut self, entry: &Entry, file: OwnedFd) -> Result<()> {
+    /// Where linking an unnamed file is not allowed, its content moves to a named one, which is as durable as it was.
+    fn rename_instead(&mut self, entry: &Entry, file: OwnedFd, sync: bool) -> Result<()> {
         self.may_be_unnamed = false;
         let fail = |e: Errno| Error::new("write file", b"", e);
         let mut content = vec![0; rustix::fs::fstat(&file).map_err(fail)?.st_size as usize];
         let read = os::fs::pread(&file, &mut content[..], 0).map_err(fail)?;
         self.create(entry, PublishRule::NoReplace)?;
         self.write(&content[..read])?;
-        let staged = self.seal(entry, false)?;
+        let staged = self.seal(entry, sync)?;
         self.publish(entry, staged)
     }
 }
@@ -235,7 +235,7 @@ impl SinkLane for PosixSinkLane {
         }
         let open = self.file.take();
         if number == UNNAMED {
-            self.unnamed = open.map(|open| open.file);
+            self.unnamed = open.map(|open| (open.file, sync));
         }
         Ok(Staged::new(self.place().lane_number, number, rule))
     }
@@ -251,7 +251,7 @@ impl SinkLane for PosixSinkLane {
     }
 
     fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
-        if let Some(file) = self.unnamed.take() {
+        if let Some((file, is_synced)) = self.unnamed.take() {
             return match self.link(entry, &file) {
                 Ok(()) => {
                     self.note_name(entry);
@@ -262,7 +262,7 @@ impl SinkLane for PosixSinkLane {
                     Err(Error::of_kind(FailureKind::InTheWay, "publish", self.path(entry), why))
                 }
                 // Without CAP_DAC_READ_SEARCH older kernels do not know an unnamed file by its descriptor.
-                Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => self.rename_instead(entry, file),
+                Err(Errno::NOENT | Errno::PERM | Errno::ACCESS) => self.rename_instead(entry, file, is_synced),
                 Err(e) => Err(Error::new("publish", self.path(entry), e)),
             };
         }

@@ -3,7 +3,8 @@
 use super::shared::times_of;
 use super::sink::PosixSink;
 use super::source::PosixFile;
-use super::{facts, list};
+use super::{facts, list, spelling};
+use crate::sink::Sink;
 use crate::source::SourceFile;
 use crate::{Error, Result};
 use model::change::cause;
@@ -23,7 +24,14 @@ impl PosixSink {
         let is_missing = tree.is_fresh(entry.parent.0) || {
             let parent = self.shared.open_directory(entry)?;
             match tree.bounds.open_child(parent.as_fd(), &entry.name) {
-                Ok(_) => false,
+                Ok(there) => {
+                    let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
+                    if self.is_another(&parent, entry, &status) {
+                        let path = self.path(entry);
+                        return Err(Error::of_kind(FailureKind::InTheWay, "look at", path, spelling::ANOTHER));
+                    }
+                    false
+                }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => true,
                 Err(e) => return Err(self.no_directory(entry, e)),
             }

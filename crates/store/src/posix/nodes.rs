@@ -5,7 +5,6 @@
 //!   them is made anew; nothing of what is visible is changed.
 //! - Another name is given to the very file that was looked at: what stands at its first name later does not matter.
 
-use super::list::generation_of;
 use super::shared::{Lane, times_of};
 use super::sink::PosixSink;
 use crate::sink::{LinkRule, Linked, PublishRule};
@@ -40,7 +39,9 @@ impl PosixSink {
     }
 
     fn has_kept(&self, status: &Stat, entry: &Entry) -> bool {
-        self.shared.keeper.is_as_described(status, entry, generation_of(status).modified)
+        let shared = &self.shared;
+        !shared.keeper.fidelity.has_attributes()
+            || shared.keeper.is_as_described(status, entry) && shared.has_time(status, entry)
     }
 
     fn status_at(&self, entry: &Entry) -> Result<Option<Stat>> {
@@ -95,7 +96,7 @@ impl PosixSink {
 
     /// Gives the file at one name of the destination another.
     pub(super) fn link_to(&self, first: &Entry, entry: &Entry, rule: LinkRule) -> Result<Linked> {
-        let file = self.status_at_any(first)?.filter(|status| is_file_of(status, first, rule));
+        let file = self.status_at_any(first)?.filter(|status| self.is_file_of(status, first, rule));
         if file.is_none() && !rule.is_rehearsal {
             return Ok(Linked::NoFile);
         }
@@ -129,6 +130,13 @@ impl PosixSink {
         }
         self.appear((below, &name), &directory, entry, publish_rule)?;
         Ok(made)
+    }
+
+    /// The file that was described stands there.
+    fn is_file_of(&self, status: &Stat, first: &Entry, rule: LinkRule) -> bool {
+        FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+            && status.st_size as u64 == first.generation.size_bytes
+            && (rule.ignores_time || self.shared.has_time(status, first))
     }
 
     /// As `status_at`, also in directories that this job has made: it has made names in them.
@@ -200,14 +208,6 @@ fn is_same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
-/// The file that was described stands there.
-fn is_file_of(status: &Stat, first: &Entry, rule: LinkRule) -> bool {
-    let there = generation_of(status);
-    FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
-        && there.size_bytes == first.generation.size_bytes
-        && (rule.ignores_time || there.modified == first.generation.modified)
-}
-
 fn kind_of(node: Node) -> (FileType, u64) {
     match node {
         Node::Fifo => (FileType::Fifo, 0),
@@ -222,6 +222,7 @@ mod tests {
     use super::*;
     use crate::Sink;
     use crate::posix::beneath;
+    use crate::posix::list::generation_of;
     use model::{Fidelity, Generation, Name, ObjectId, Timestamp};
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     use std::path::Path;

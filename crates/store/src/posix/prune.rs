@@ -4,6 +4,7 @@
 //! - Only what lies in the directories that the caller names is looked at, and everything is reached one name at a time from
 //!   the destination: a link is removed itself, and never followed.
 //! - Staging, what is spared, and what is on another file system stay, with the directories above them.
+//! - Where the file system took one spelling for another, nothing is removed (`spelling`).
 //! - A rehearsal looks at the same objects in the same order, and removes none.
 
 use super::facts::STAGING_PREFIX;
@@ -24,7 +25,7 @@ impl Shared {
     /// Goes through the directories. Ends early when the caller says so.
     pub fn prune(&self, prune: &mut Prune<'_>) {
         for directory in prune.directories {
-            if self.tree.is_fresh(directory.0) {
+            if self.tree.is_fresh(directory.0) || self.spellings.were_met_in(*directory) {
                 continue;
             }
             let (kept, steps) = (HashSet::new(), Vec::new());

@@ -6,16 +6,18 @@ use super::blocks::WriteVerdict;
 use super::facts;
 use super::fence;
 use super::keep::Keeper;
+use super::list::generation_of;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
+use super::ticks::{ASKED, Ticks};
 use super::tree::Tree;
 use super::wait::once;
 use crate::sink::{PublishRule, Staged};
 use crate::{Error, Result};
 use model::mutant;
 use model::{Entry, FailureKind, JobId, Kind, Name, ObjectId, Timestamp};
-use os::fs::{fsync, openat, renameat_with, syncfs, unlinkat};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, statat};
+use os::fs::{fsync, futimens, openat, renameat_with, syncfs, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, fstat, statat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -59,6 +61,7 @@ pub(super) struct Shared {
     pub keeper: Keeper,
     pub next_scratch: AtomicU64,
     pub spellings: Spellings,
+    pub ticks: Ticks,
     pub verdict: WriteVerdict,
 }
 
@@ -150,6 +153,26 @@ impl Shared {
             stagings.insert(staging.device, Arc::new(staging));
         }
         stagings
+    }
+
+    /// What stands at an entry's name has the time that is described, as far as the storage keeps it.
+    pub fn has_time(&self, status: &Stat, entry: &Entry) -> bool {
+        let times = (generation_of(status).modified, entry.generation.modified);
+        self.ticks.is_kept(times, status.st_dev, || self.ask_for_time(status.st_dev, entry))
+    }
+
+    /// What the storage that an entry is on makes of `ASKED`: found out in staging.
+    fn ask_for_time(&self, device: u64, entry: &Entry) -> Result<Timestamp> {
+        let staging = self.staging_for(&self.open_directory(entry)?)?;
+        let lane = self.link_lane(&staging)?;
+        let (at, name) = (&lane.directory.directory, c"time");
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let asked = openat(at, name, flags, Mode::RUSR | Mode::WUSR)
+            .and_then(|file| futimens(&file, &times_of(ASKED)).and_then(|()| fstat(&file)));
+        let _ = unlinkat(at, name, AtFlags::empty());
+        let status = asked.map_err(|e| Error::new("look at", b"", e))?;
+        // A single file of another storage may be mounted there.
+        Ok(if status.st_dev == device { generation_of(&status).modified } else { ASKED })
     }
 
     /// The mode a new file or directory gets: the source's less the umask, or what `--chmod` says.
@@ -253,7 +276,7 @@ impl Shared {
                 let why = "an earlier wait for the same file system failed";
                 return Err(Error::of_kind(FailureKind::WriteError, "write to storage", b"", why));
             }
-            if !facts::has_local_journal(lane.staging.directory.as_fd()) {
+            if !facts::syncfs_tells() || !facts::has_local_journal(lane.staging.directory.as_fd()) {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let name = FileNumber::new(staged.number());
                 let file = openat(&lane.directory.directory, name.as_c_str(), flags, Mode::empty());

@@ -20,6 +20,7 @@ use super::source::PosixSource;
 use super::spelling::{self, Spellings};
 use super::staging::FileNumber;
 use super::sweep;
+use super::ticks::Ticks;
 use super::tree::Tree;
 use super::{facts, fence, host, list, parts};
 use crate::sink::{
@@ -65,6 +66,7 @@ impl PosixSink {
             keeper: Keeper::default(),
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
             spellings: Spellings::default(),
+            ticks: Ticks::default(),
             verdict: WriteVerdict::default(),
         };
         PosixSink { shared: Arc::new(shared) }
@@ -100,6 +102,12 @@ impl PosixSink {
         self
     }
 
+    /// Makes nothing to find out how fine the storage's times are: a rehearsal may not. Before anything is shared.
+    pub(crate) fn only_looks(mut self) -> PosixSink {
+        Arc::get_mut(&mut self.shared).expect("a sink that nobody uses yet").ticks.are_unasked = true;
+        self
+    }
+
     /// Opens a small object that lies complete in staging, where it has a name.
     pub fn open_staged(&self, staged: Staged, access: OFlags) -> rustix::io::Result<OwnedFd> {
         let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
@@ -107,7 +115,7 @@ impl PosixSink {
         openat(&lane.directory.directory, FileNumber::new(staged.number()).as_c_str(), flags, Mode::empty())
     }
 
-    fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
+    pub(super) fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
         self.shared.spellings.is_another(entry.parent, directory.as_fd(), &entry.name, status)
     }
 
@@ -143,8 +151,12 @@ impl Sink for PosixSink {
         let fail = |e: io::Error| Error::new("make directory", name.as_bytes(), e);
         let here = self.shared.tree.open(ObjectId::ROOT.0).map_err(fail)?;
         let bounds = self.shared.tree.bounds;
-        let below = bounds.make_directories(here.as_fd(), std::slice::from_ref(name)).map_err(fail)?;
+        let below = bounds.make_directories(here.as_fd(), std::slice::from_ref(name), false).map_err(fail)?;
         self.shared.tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b"");
+        // Also if it was there: an attempt that was cut off may have left a name that is not durable yet.
+        let above = self.shared.scratch_number();
+        self.shared.tree.insert_base(above, here, b"");
+        self.shared.changed(ObjectId(above));
         Ok(())
     }
 
@@ -157,6 +169,9 @@ impl Sink for PosixSink {
                 let opened = self.shared.tree.bounds.open_child(parent.as_fd(), &entry.name);
                 let there = opened.map_err(|e| self.no_directory(entry, e))?;
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
+                if self.is_another(&parent, entry, &status) {
+                    return Err(Error::of_kind(FailureKind::InTheWay, "make directory", self.path(entry), spelling::ANOTHER));
+                }
                 // The group bit may come from the directory above.
                 let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
                 let is_to_change = mode & UNFINISHED != 0 && is_ours;
@@ -262,7 +277,7 @@ impl Sink for PosixSink {
                 FileType::RegularFile => {
                     let there = list::generation_of(&status);
                     let is_same = there.size_bytes == entry.generation.size_bytes
-                        && there.modified == entry.generation.modified
+                        && self.shared.has_time(&status, entry)
                         && entry.kind == Kind::File;
                     let size_bytes = there.size_bytes;
                     if is_same && !mutant::is_on("trust-names-that-are-there") {

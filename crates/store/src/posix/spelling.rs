@@ -1,7 +1,8 @@
 //! File systems that take two spellings for one name, as those do that do not tell upper from lower case: what is there
 //! under another spelling is another object, which is neither replaced nor taken for the one that is described.
 //!
-//! Invariants: a directory where case counts costs one look-up in all; where it does not, its names are listed once.
+//! Invariants: a directory where case counts costs one look-up in all; where it does not, its names are listed once. In a directory where
+//! one was met nothing is removed as not being at the source: it may be what the source calls otherwise.
 //!
 //! Not here: file systems that spell letters in their own way and tell case apart; what arrives there is seen to be in the
 //! way when it is published, in the run that made the other one.
@@ -29,9 +30,9 @@ pub fn why_taken(directory: BorrowedFd<'_>, name: &Name) -> &'static str {
     }
 }
 
-/// What is known of the directory that was looked at last.
+/// What is known of the directory that was looked at last, and in which directories another spelling was met.
 #[derive(Default)]
-pub struct Spellings(Mutex<Option<(ObjectId, Spelling)>>);
+pub struct Spellings(Mutex<Option<(ObjectId, Spelling)>>, Mutex<HashSet<ObjectId>>);
 
 enum Spelling {
     /// Or the directory has too many names to tell.
@@ -46,7 +47,14 @@ impl Spellings {
         if known.as_ref().is_none_or(|(of, _)| *of != parent) {
             *known = look(directory, name, status).map(|spelling| (parent, spelling));
         }
-        matches!(&*known, Some((_, Spelling::Folds(names))) if !names.contains(name))
+        let is_another = matches!(&*known, Some((_, Spelling::Folds(names))) if !names.contains(name));
+        is_another.then(|| self.1.lock().unwrap().insert(parent));
+        is_another
+    }
+
+    /// Whether another spelling was met in a directory.
+    pub fn were_met_in(&self, directory: ObjectId) -> bool {
+        self.1.lock().unwrap().contains(&directory)
     }
 }
 

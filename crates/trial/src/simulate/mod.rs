@@ -8,6 +8,8 @@
 //! What the generator cannot do: interleave two threads between two calls to storage that no lock separates; lose part of
 //! a rename; return wrong data from storage that said that it was synced.
 
+#[cfg(test)]
+mod alone;
 mod disk;
 mod expect;
 mod faults;
