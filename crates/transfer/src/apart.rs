@@ -1,4 +1,4 @@
-//! That a copy within this host does not lie in what it copies.
+//! That a copy within this host does not lie in what it copies, nor what it copies in what it removes.
 
 use crate::error::{Error, Result};
 use model::Location;
@@ -8,8 +8,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses to copy a directory into itself, or anything onto itself.
-pub fn check_apart(sources: &[Location], destination: &Location) -> Result<()> {
+/// Refuses to copy a directory into itself, or anything onto itself, and to remove from a directory (`deletes`) what lies in it as the
+/// source.
+pub fn check_apart(sources: &[Location], destination: &Location, deletes: bool) -> Result<()> {
     let Location::Local(to) = destination else { return Ok(()) };
     let to_path = Path::new(OsStr::from_bytes(to));
     let into = resolved(to_path);
@@ -25,6 +26,16 @@ pub fn check_apart(sources: &[Location], destination: &Location) -> Result<()> {
             return Err(Error::request(
                 format!("{} is inside {}, which is to be copied", shown(to_path), shown(from_path)),
                 "choose a destination outside the source",
+            ));
+        }
+        if deletes && is_tree && names_contents && at.starts_with(&into) && at != into {
+            return Err(Error::request(
+                format!(
+                    "{} is inside {}, and would be removed with what is not in it",
+                    shown(from_path),
+                    shown(to_path)
+                ),
+                format!("remove the slash after {} to have it there under its own name", shown(from_path)),
             ));
         }
         let lands = match from_path.file_name() {
@@ -93,11 +104,17 @@ mod tests {
             ("link/", "a/b"),
             ("a/", "link/b"),
         ] {
-            assert!(check_apart(&[at(from)], &at(to)).is_err(), "{from} to {to}");
+            assert!(check_apart(&[at(from)], &at(to), false).is_err(), "{from} to {to}");
         }
         for (from, to) in [("a", "other"), ("a/f", "a/g"), ("a/f", ""), ("a", "ab"), ("link", "a/"), ("a/b", "other/")]
         {
-            assert!(check_apart(&[at(from)], &at(to)).is_ok(), "{from} to {to}");
+            assert!(check_apart(&[at(from)], &at(to), false).is_ok(), "{from} to {to}");
+        }
+        // What lies above its source would lose it.
+        for (from, to, is_right) in [("a/b/", "a", false), ("a/", "", false), ("a/b", "other", true), ("other/", "a", true)]
+        {
+            assert_eq!(check_apart(&[at(from)], &at(to), true).is_ok(), is_right, "{from} to {to}");
+            assert!(check_apart(&[at(from)], &at(to), false).is_ok(), "{from} to {to}");
         }
     }
 }

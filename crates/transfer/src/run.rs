@@ -153,8 +153,7 @@ impl Run {
         let counts = snapshot.counts;
         self.sums.sent_bytes += counts.bytes_sent;
         self.sums.wire_bytes += counts.bytes_wire;
-        let resumed_before = self.sums.resumed_bytes_last.replace(counts.bytes_resumed);
-        (attempted, counts.files_done > 0 || resumed_before.is_some_and(|before| counts.bytes_resumed > before))
+        (attempted, counts.files_done > 0 || keeps_more(&mut self.sums.resumed_bytes_last, &counts))
     }
 
     /// Whether the attempt was the last one needed.
@@ -206,8 +205,12 @@ impl Run {
         };
         let buffered =
             || report.as_ref().filter(|report| report.durable == BUFFERED).map(|_| left_there(&self.spec, &counts));
-        let error =
-            failed.or_else(left_out).or_else(|| too_many(report.as_ref()?)).or_else(nothing_piped).or_else(buffered);
+        let error = failed
+            .or_else(left_out)
+            .or_else(|| too_many(report.as_ref()?))
+            .or_else(|| not_removed(report.as_ref()?))
+            .or_else(nothing_piped)
+            .or_else(buffered);
         let here_before = counts.files_skipped.min(self.sums.files);
         let mut ended = Ended {
             options: self.options.clone(),
@@ -300,6 +303,16 @@ fn summed_up(kind: Kind, failed: u64) -> Option<Error> {
 }
 
 /// Nothing was removed, because more would have gone than was allowed.
+/// Whether more was kept than an attempt found before. One that never came so far as to find anything says nothing: between two that
+/// find the same it would make the second one look like headway.
+fn keeps_more(found_last: &mut Option<u64>, counts: &Counts) -> bool {
+    let before = *found_last;
+    if counts.bytes_resumed > 0 || counts.bytes_sent > 0 {
+        *found_last = Some(counts.bytes_resumed);
+    }
+    before.is_some_and(|before| counts.bytes_resumed > before)
+}
+
 fn too_many(report: &Report) -> Option<Error> {
     let max = report.options.deletion.and_then(|deletion| deletion.removals_max).unwrap_or(0);
     (report.removal == Removal::TooMany).then(|| {
@@ -307,6 +320,15 @@ fn too_many(report: &Report) -> Option<Error> {
         let text = format!("{would} would be removed, more than --max-delete {max}: nothing was removed");
         let advice = "list them with --dry-run; a larger --max-delete allows their removal";
         Error::new(Kind::RemovalLimit, "--max-delete", text).advice(advice)
+    })
+}
+
+/// Where a failure says why, that one is told.
+fn not_removed(report: &Report) -> Option<Error> {
+    (report.removal == Removal::ListingNotWhole).then(|| {
+        let text = "nothing was removed: what the source has could not be told for certain";
+        Error::new(Kind::Partial, "--delete", text)
+            .advice("a source may have 16 million names, and a list of what is to go needs room in TMPDIR; synchronize parts of it")
     })
 }
 
@@ -320,6 +342,15 @@ fn pause(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_kept_long_ago_is_no_headway_whoever_was_not_reached_in_between() {
+        let found = |bytes_resumed, bytes_sent| Counts { bytes_resumed, bytes_sent, ..Counts::default() };
+        let mut last = None;
+        let attempts = [found(0, 5), found(5, 0), found(0, 0), found(5, 0), found(0, 0), found(5, 3), found(8, 0)];
+        let headway = attempts.map(|counts| keeps_more(&mut last, &counts));
+        assert_eq!(headway, [false, true, false, false, false, false, true]);
+    }
 
     #[test]
     fn pauses_double_within_a_quarter_up_to_a_bound() {
