@@ -111,7 +111,8 @@ mod tests {
             assert!(check_apart(&[at(from)], &at(to), false).is_ok(), "{from} to {to}");
         }
         // What lies above its source would lose it.
-        for (from, to, is_right) in [("a/b/", "a", false), ("a/", "", false), ("a/b", "other", true), ("other/", "a", true)]
+        for (from, to, is_right) in
+            [("a/b/", "a", false), ("a/", "", false), ("a/b", "other", true), ("other/", "a", true)]
         {
             assert_eq!(check_apart(&[at(from)], &at(to), true).is_ok(), is_right, "{from} to {to}");
             assert!(check_apart(&[at(from)], &at(to), false).is_ok(), "{from} to {to}");

@@ -7,7 +7,7 @@
 
 use super::events::Event;
 use super::hold::{Frame, Hold, What};
-use super::{NOT_SETTLED, Older, ReceiveJob};
+use super::{NOT_SETTLED, Older, ReceiveJob, commit};
 use crate::job::{End, Ending};
 use crate::limits::STORAGE_LATE;
 use model::mutant;
@@ -122,16 +122,27 @@ impl ReceiveJob {
             self.is_left.store(false, Relaxed);
             return self.decider.push(Event::Finish);
         }
-        let is_covered = |(id, size_bytes, large): &(u64, u64, Option<Arc<super::large::Large>>)| {
-            let staged = large.as_ref().map(|large| large.staged()).unwrap_or_default();
-            hold.covers(*id, *size_bytes, &staged)
-        };
-        if hold.is_durable() && hold.why_lost().is_none() && open.iter().all(is_covered) {
-            let staged = open.iter().filter_map(|(_, _, large)| large.as_ref());
-            if staged.map(|large| large.checkpoint()).all(|kept| kept.is_ok()) {
-                self.is_left.store(false, Relaxed);
-                self.tell_left();
+        if !hold.is_durable() || hold.why_lost().is_some() {
+            return;
+        }
+        let mut is_covered = true;
+        for (id, size_bytes, large) in open {
+            let durable = large.as_ref().map(|large| large.durable()).unwrap_or_default();
+            if hold.covers(id, size_bytes, &durable) {
+                continue;
             }
+            is_covered = false;
+            // The rest of it may be in staging, and is to be durable there before it counts.
+            if let Some(large) = large
+                && hold.covers(id, size_bytes, &large.staged())
+                && let Err(e) = large.checkpoint()
+            {
+                commit::ask_for_all(self, &large, &e);
+            }
+        }
+        if is_covered {
+            self.is_left.store(false, Relaxed);
+            self.tell_left();
         }
     }
 

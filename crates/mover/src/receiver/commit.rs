@@ -22,7 +22,8 @@ use os::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Durability, Staged, ToPublish};
-use wire::message::ExtentRecord;
+use wire::bounded;
+use wire::message::{ExtentRecord, Resend};
 
 pub fn run(job: &Arc<ReceiveJob>) {
     let mut last_checkpoint = Instant::now();
@@ -43,7 +44,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
             let large = job.table.lock().unwrap().large_objects();
             for object in large {
                 if let Err(e) = object.checkpoint() {
-                    dead_staging(job, &object, &e);
+                    ask_for_all(job, &object, &e);
                 }
             }
             last_checkpoint = Instant::now();
@@ -207,6 +208,9 @@ pub fn complete(job: &Arc<ReceiveJob>, large: Arc<Large>) {
 /// Publishes a complete large object.
 pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outcome: &mut Outcome) {
     let (listed, index) = large.place().clone();
+    if sync && !large.outlasts_checkpoint() {
+        return;
+    }
     if large.range().is_some() {
         match large.end_part() {
             Ok(()) => outcome.skipped.push((large.id, large.size_bytes)),
@@ -263,8 +267,7 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
     is_equal
 }
 
-/// What is to be published, or what a checkpoint was to keep, cannot be trusted any more: all of it is to come again, into
-/// new staging. For the thread that publishes.
+/// What is to be published cannot be trusted any more: all of it is to come again, into new staging. For the thread that publishes.
 pub fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
     large.restart_complete();
     ask_for_all(job, large, e);
@@ -301,8 +304,14 @@ pub fn restart(job: &Arc<ReceiveJob>, large: &Arc<Large>, dead: &Arc<dyn store::
     }
 }
 
-fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+/// An object starts over: all of it is to come again.
+pub fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
     let (listed, index) = large.place().clone();
+    if job.replayed.get().is_some() && !large.is_growing {
+        // However often storage fails: it comes out of the buffer, where all of it stays, when the job is tried again.
+        let again = Resend { job: job.number, why: bounded(&e.to_string()).to_owned(), ..Resend::default() };
+        return job.port.send(again.into());
+    }
     if large.is_open_ended || large.is_growing {
         // A pipe is read once: nothing of it can come again. What grows is followed again by the next attempt.
         return job.fail(&listed, index, kind_of(e), e.message());

@@ -5,11 +5,12 @@
 //! - Storage that stands still holds up these lanes and nobody else.
 
 use super::hold::{Frame, Hold, What, is_slow};
-use super::large::Large;
+use super::large::{Kept, Large};
 use super::receive::{LaneError, StreamLane};
 use super::{ReceiveJob, commit};
 use crate::limits::{DRAIN_LANES_MAX, LANE_BYTES, PERMIT_PATIENCE, STORAGE_STALLED};
 use crate::stream::{Breaker, Stream};
+use model::Extent;
 use model::progress::Stage;
 use os::time::Instant;
 use std::io;
@@ -71,6 +72,9 @@ fn run(job: &Arc<ReceiveJob>, is_first: bool) {
 
 fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
     let job = lane.job;
+    if let Some(large) = staged_before(job, hold, &frame) {
+        return hold.drained(frame, Some(large).filter(|_| job.durability != Durability::None));
+    }
     lane.stream = Spooled { frame: Some(frame.clone()), at: 0 };
     let drained = lane.frame();
     lane.stream.frame = None;
@@ -86,11 +90,13 @@ fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
         Ok(_) => {
             if let What::Chunk { extent, is_large: true, .. } = frame.what {
                 let large = job.table.lock().unwrap().large_object(extent.object);
-                let is_held = |large: &Arc<Large>| large.holds(model::Extent::new(extent.start, extent.end));
+                let is_held = |large: &Arc<Large>| large.holds(Extent::new(extent.start, extent.end));
+                // What storage did not take is tried again with the job.
+                let is_kept = || hold.is_alone() && frame.parcel().is_sound().unwrap_or(false);
                 match large {
                     Some(large) if is_held(&large) && job.durability != Durability::None => held_in = Some(large),
                     Some(large) if !is_held(&large) && is_over => return hold.undrained(frame),
-                    Some(large) if !is_held(&large) => hold.spoiled(&frame),
+                    Some(large) if !is_held(&large) && !is_kept() => hold.spoiled(&frame),
                     _ => {}
                 }
             }
@@ -116,6 +122,13 @@ fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
     hold.drained(frame, held_in);
 }
 
+/// The object whose staging has the chunk from when the job was tried before.
+fn staged_before(job: &ReceiveJob, hold: &Hold, frame: &Frame) -> Option<Arc<Large>> {
+    let What::Chunk { extent, is_seal: false, is_large: true } = frame.what else { return None };
+    let large = hold.is_alone().then(|| job.table.lock().unwrap().large_object(extent.object))??;
+    large.holds(Extent::new(extent.start, extent.end)).then_some(large)
+}
+
 /// Drains what is there, as a lane does.
 #[cfg(test)]
 pub(super) fn drain_by_hand(job: &Arc<ReceiveJob>) {
@@ -130,16 +143,26 @@ pub(super) fn drain_by_hand(job: &Arc<ReceiveJob>) {
     }
 }
 
-/// Makes chunks durable in their staging; their frames are let go.
+/// Makes chunks durable in their staging; the frames of those that are, or are settled, are let go.
 pub(super) fn make_durable(job: &Arc<ReceiveJob>, written: Vec<(Arc<Large>, Arc<Frame>)>) {
+    let Some(hold) = job.hold.get() else { return };
     let mut objects: Vec<&Arc<Large>> = written.iter().map(|(large, _)| large).collect();
     objects.sort_by_key(|large| large.id);
     objects.dedup_by_key(|large| large.id);
     for large in objects {
         if let Err(e) = large.checkpoint() {
-            commit::dead_staging(job, large, &e);
+            commit::ask_for_all(job, large, &e);
         }
     }
+    let is_open = |id: u64| job.table.lock().unwrap().is_open(id);
+    let became = |(large, frame): (Arc<Large>, Arc<Frame>)| {
+        let kept = match frame.what {
+            What::Chunk { extent, .. } if is_open(large.id) => large.kept(Extent::new(extent.start, extent.end)),
+            _ => Kept::Staged,
+        };
+        (large, frame, kept)
+    };
+    hold.written(written.into_iter().map(became).collect());
 }
 
 /// Makes durable what comes into the hold, and tells the sender; to the end of the job.

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //! - Nothing is said to be buffered before it is synced, and what describes it too.
-//! - A frame stays until what is in it is settled; a chunk of a larger object until it is durable in staging, and the chunk that
-//!   seals its object until the object is settled.
+//! - A frame stays until what is in it is settled; while there is a sender that could send it again, a chunk of a larger object
+//!   until it is durable in staging, and the chunk that seals its object until the object is settled.
 //! - When the job ends without its end, what it holds stays for whoever carries it to its place next.
 //!
 //! Not here: receiving into it (`receive::keep`), draining (`receive::drain`), and doing it without the sender (`replay`).
@@ -16,7 +16,7 @@ mod lateness;
 
 pub(super) use self::frame::{Frame, REST_HEAD, What};
 pub(crate) use self::lateness::{Lateness, is_slow};
-use super::large::Large;
+use super::large::{Kept, Large};
 use crate::job::End;
 use model::options::Buffer;
 use model::{Extent, ExtentSet, mutant};
@@ -61,7 +61,7 @@ struct State {
     lanes: u32,
     /// Until the object is settled.
     until_settled: HashMap<u64, Vec<Arc<Frame>>>,
-    /// Until they are durable in staging.
+    /// Until they are durable in staging, or their object is settled.
     until_durable: Vec<(Arc<Large>, Arc<Frame>)>,
     durable_due_bytes: u64,
     covered: HashMap<u64, Covered>,
@@ -70,9 +70,11 @@ struct State {
     is_over: bool,
     /// The sender said that it leaves the rest to this side.
     is_left: bool,
+    /// Nobody is there to send again what was let go.
+    is_alone: bool,
 }
 
-/// What of a large object is, or was, durable in the spool.
+/// What of a large object is durable in the spool.
 #[derive(Default)]
 struct Covered {
     extents: ExtentSet,
@@ -116,7 +118,7 @@ impl Hold {
         hold.may_tell.store(false, Relaxed);
         let (journal, content): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|p| p.kind == Kind::Journal);
         let mut state = hold.state.lock().unwrap();
-        state.journal = journal;
+        (state.journal, state.is_alone) = (journal, true);
         for parcel in content {
             // Otherwise it was torn, and nobody was told that it was kept.
             if let Some(frame) = Frame::found(&hold.spool, parcel, &hold.is_kept, &hold.waiting_bytes) {
@@ -276,10 +278,29 @@ impl Hold {
                 state.durable_due_bytes += frame.bytes();
                 state.until_durable.push((large, frame));
             }
-            None => {}
+            None => state.let_go(frame),
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// What became of chunks that storage took. What died with its staging is drained again.
+    pub fn written(&self, chunks: Vec<(Arc<Large>, Arc<Frame>, Kept)>) {
+        let mut state = self.state.lock().unwrap();
+        for (large, frame, kept) in chunks {
+            match kept {
+                Kept::Staged => state.let_go(frame),
+                Kept::Pending => state.until_durable.push((large, frame)),
+                Kept::Lost => state.ready.push_back(frame),
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// It has what an earlier holder left, and no sender.
+    pub fn is_alone(&self) -> bool {
+        self.state.lock().unwrap().is_alone
     }
 
     /// The job ended while a drain lane had the frame: it waits for whoever carries the job on.
@@ -347,7 +368,8 @@ impl Hold {
         match self.try_make_durable(&due) {
             Ok(()) => {
                 let mut state = self.state.lock().unwrap();
-                for frame in &due.frames {
+                // What was let go meanwhile is in staging.
+                for frame in due.frames.iter().filter(|frame| Arc::strong_count(frame) > 1) {
                     if let What::Chunk { extent, is_seal, .. } = frame.what {
                         let covered = state.covered.entry(extent.object).or_default();
                         covered.extents.insert(Extent::new(extent.start, extent.end));
@@ -413,9 +435,8 @@ impl Hold {
     pub fn covers(&self, id: u64, size_bytes: u64, staged: &ExtentSet) -> bool {
         let state = self.state.lock().unwrap();
         if let Some(covered) = state.covered.get(&id) {
-            let mut extents = staged.clone();
-            covered.extents.iter().for_each(|extent| _ = extents.insert(extent));
-            return covered.is_sealed && extents.covers(size_bytes);
+            let mut missing = staged.gaps(size_bytes).into_iter();
+            return covered.is_sealed && missing.all(|gap| covered.extents.contains(gap));
         }
         let is_unsynced = state.unsynced.iter().any(|frame| frame.what.objects().any(|object| object == id));
         state.until_settled.contains_key(&id) && !is_unsynced
@@ -431,13 +452,28 @@ impl Hold {
 impl State {
     fn enter(&mut self, frame: Arc<Frame>) {
         self.frames.insert(frame.number(), Arc::downgrade(&frame));
-        if !matches!(frame.what, What::Chunk { is_seal: false, is_large: true, .. }) {
+        if self.stays(&frame.what) {
             for id in frame.what.objects() {
                 self.until_settled.entry(id).or_default().push(frame.clone());
             }
         }
         self.unsynced.push(frame.clone());
         self.ready.push_back(frame);
+    }
+
+    /// Until what is in it is settled.
+    fn stays(&self, what: &What) -> bool {
+        self.is_alone || !matches!(what, What::Chunk { is_seal: false, is_large: true, .. })
+    }
+
+    /// Storage has done with a frame: unless it stays, what is in it is not here any more.
+    fn let_go(&mut self, frame: Arc<Frame>) {
+        if let What::Chunk { extent, .. } = frame.what
+            && !self.stays(&frame.what)
+            && let Some(covered) = self.covered.get_mut(&extent.object)
+        {
+            covered.extents.remove(Extent::new(extent.start, extent.end));
+        }
     }
 }
 

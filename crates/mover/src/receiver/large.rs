@@ -50,11 +50,23 @@ pub struct Large {
     object: Arc<Object>,
 }
 
+/// What became of a chunk that was handed to storage.
+pub enum Kept {
+    /// Nothing but its staging is to keep it any more: it is durable there, or there is no journal that would ever say so.
+    Staged,
+    /// It is as yet to be made durable, by a checkpoint or with all of a complete object.
+    Pending,
+    /// Its staging died.
+    Lost,
+}
+
 /// What all jobs share that feed an object.
 #[derive(Default)]
 struct Object {
     state: Mutex<State>,
     turn_ended: Condvar,
+    /// Held while a checkpoint waits for storage. Taken before `state`, and by nobody who writes.
+    syncing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -73,6 +85,8 @@ struct State {
     has_set_aside: bool,
     /// Chunks recorded since the last checkpoint.
     is_dirty: bool,
+    /// What a checkpoint vouches for: a later attempt finds it, after a power loss too.
+    durable: ExtentSet,
     /// While its staging was opened to take chunks over.
     delta_place: Option<Arc<()>>,
     /// Whether the staging shares its blocks with the source, once that was tried.
@@ -140,6 +154,21 @@ impl Large {
         self.object.state.lock().unwrap().held.clone()
     }
 
+    /// What of it is durable in staging.
+    pub fn durable(&self) -> ExtentSet {
+        self.object.state.lock().unwrap().durable.clone()
+    }
+
+    pub fn kept(&self, extent: Extent) -> Kept {
+        let state = self.object.state.lock().unwrap();
+        let has_no_journal = state.appender.is_none() && !state.is_complete();
+        match state.held.contains(extent) {
+            false => Kept::Lost,
+            true if has_no_journal || state.durable.contains(extent) => Kept::Staged,
+            true => Kept::Pending,
+        }
+    }
+
     pub fn held_bytes(&self) -> u64 {
         self.object.state.lock().unwrap().resumed_bytes
     }
@@ -162,7 +191,7 @@ impl Large {
     /// What an earlier attempt left, which counts for nothing here until it was compared with the source.
     pub fn set_aside(&self) -> Vec<(Extent, Digest)> {
         let mut state = self.object.state.lock().unwrap();
-        state.held = ExtentSet::new();
+        (state.held, state.durable) = Default::default();
         state.has_set_aside = true;
         let chunk = |start: u64| Extent::new(start, self.size_bytes.min(start + self.chunk_bytes));
         std::mem::take(&mut state.digests).into_iter().map(|(start, digest)| (chunk(start), digest)).collect()
@@ -314,27 +343,45 @@ impl Large {
         Some((file, algorithm.combine(&chunks, self.chunk_bytes, size), size))
     }
 
-    /// Makes what was recorded so far survive a power loss.
+    /// Makes what was recorded so far survive a power loss, unless the object is complete: then it is the committer's. When storage
+    /// fails, the object starts over before anybody else looks at it: the next sync of the same file would say nothing.
     pub fn checkpoint(&self) -> store::Result<()> {
         if self.is_growing {
             return self.checkpoint_growing();
         }
-        let (file, mark) = {
+        let _one = self.object.syncing.lock().unwrap();
+        let (file, mark, held) = {
             let mut state = self.object.state.lock().unwrap();
-            if !std::mem::take(&mut state.is_dirty) || state.is_complete() || state.is_discarded {
+            if state.is_complete() || state.is_discarded {
                 return Ok(());
             }
+            // What an earlier attempt left may never have been synced.
+            let is_due = std::mem::take(&mut state.is_dirty) || state.durable.length() < state.held.length();
             match (&state.file, &state.appender) {
-                (Some(file), Some(appender)) => (file.clone(), appender.mark()),
+                (Some(file), Some(appender)) if is_due => (file.clone(), appender.mark(), state.held.clone()),
                 _ => return Ok(()),
             }
         };
-        file.checkpoint()?;
+        let synced = file.checkpoint();
         let mut state = self.object.state.lock().unwrap();
-        if let Some(Ok(record)) = state.appender.as_mut().map(|appender| appender.checkpoint(mark)) {
-            file.append_journal(&record)?;
+        if !state.is_staged_in(&file) {
+            return Ok(());
         }
-        Ok(())
+        let record = state.appender.as_mut().and_then(|appender| appender.checkpoint(mark).ok());
+        let kept = synced.and_then(|()| record.as_ref().map_or(Ok(()), |record| file.append_journal(record)));
+        match kept {
+            Ok(()) if record.is_some() => state.durable = held,
+            // Full, it stops helping, as in `note`.
+            Ok(()) => state.appender = None,
+            Err(_) => state.start_over(),
+        }
+        kept
+    }
+
+    /// Waits for a checkpoint that is under way. False when storage failed it: the object starts over.
+    pub fn outlasts_checkpoint(&self) -> bool {
+        drop(self.object.syncing.lock().unwrap());
+        self.is_complete()
     }
 
     /// This job has no more to do with the object. What is staged is dropped, unless others feed it: nothing of it can be used.
@@ -406,6 +453,7 @@ impl State {
 
     fn forget(&mut self, extent: Extent) {
         self.held.remove(extent);
+        self.durable.remove(extent);
         self.digests.remove(&extent.start);
     }
 

@@ -114,7 +114,7 @@ impl Port for Deaf {
 pub(crate) enum Came {
     /// To its end, or as far as what was sent of it reaches: nothing of it is worth keeping in the buffer.
     Through,
-    /// Storage did not take something, or this side stopped: what is left is for the next time.
+    /// Storage did not take something, or lost it, or this side stopped: what is left is for the next time.
     Stuck,
 }
 
@@ -156,9 +156,11 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
         } else if port.asks.load(Relaxed) && hold.is_drained() {
             job.stop(Ending::Lost("storage did not take all of it".into()));
         } else if is_settled || is_empty || is_in_vain(job, hold) {
-            // The rest was never sent.
-            is_through = true;
-            job.stop(Ending::Lost("its sender is gone, and what it sent is in its place".into()));
+            let lost = if is_finished { lost(job, hold) } else { None };
+            // Otherwise the rest was never sent.
+            is_through = lost.is_none();
+            let why = || "its sender is gone, and what it sent is in its place".to_owned();
+            job.stop(Ending::Lost(lost.unwrap_or_else(why)));
         }
     }
     Ok(match job.end.get() {
@@ -177,6 +179,16 @@ fn is_in_vain(job: &ReceiveJob, hold: &Hold) -> bool {
         None => !hold.has(*id),
     };
     hold.is_handed_on() && open.iter().all(is_short)
+}
+
+/// What is lost of objects of which something is here, in a job whose sender was let go: all of it was durable by then, in the buffer or
+/// in staging, and storage failed a sync of that staging.
+fn lost(job: &ReceiveJob, hold: &Hold) -> Option<String> {
+    let open = job.table.lock().unwrap().open_objects();
+    let mut lost = open.into_iter().filter(|(id, ..)| hold.has(*id)).filter_map(|(_, _, large)| large);
+    let path = job.sink.path(lost.next()?.entry());
+    let (path, others) = (String::from_utf8_lossy(&path), lost.count());
+    Some(format!("storage lost a part of {path}, and of {others} other files: they are to be copied again"))
 }
 
 #[cfg(test)]

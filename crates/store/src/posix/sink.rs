@@ -170,7 +170,12 @@ impl Sink for PosixSink {
                 let there = opened.map_err(|e| self.no_directory(entry, e))?;
                 let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
                 if self.is_another(&parent, entry, &status) {
-                    return Err(Error::of_kind(FailureKind::InTheWay, "make directory", self.path(entry), spelling::ANOTHER));
+                    return Err(Error::of_kind(
+                        FailureKind::InTheWay,
+                        "make directory",
+                        self.path(entry),
+                        spelling::ANOTHER,
+                    ));
                 }
                 // The group bit may come from the directory above.
                 let is_ours = status.st_uid == rustix::process::geteuid().as_raw();

@@ -1,5 +1,7 @@
 //! A job with a buffer whose lanes are driven by hand: what is said when, and what is let go when.
 
+mod failing;
+
 use super::super::receive::StreamLane;
 use super::super::{ReceiveJob, ReceiveSpec, decide, drain, owner_of};
 use super::*;
@@ -68,7 +70,7 @@ impl Stream for Frames {
 }
 
 struct Bed {
-    dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
     spool: Arc<Spool>,
     job: Arc<ReceiveJob>,
     said: Arc<Said>,
@@ -102,19 +104,27 @@ fn chunk(at: u64) -> Vec<u8> {
     wire::frame::encode(FrameType::Chunk, &body)
 }
 
+fn spec() -> ReceiveSpec {
+    let options = TransferOptions { chunk_bytes: CHUNK, buffer: Buffer::Always, ..TransferOptions::default() };
+    ReceiveSpec { number: 1, id: JobId([3; 16]), sender: Pin([7; 32]), options, rename_to: None }
+}
+
 impl Bed {
-    /// A job in which both objects are wanted, and none of whose lanes runs.
     fn new() -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();
         let open = |path: &Path| Arc::new(beneath::open_directory(path).unwrap());
         let sink = Arc::new(PosixSink::new(open(&root), open(&root), None));
+        Bed::before(dir, sink)
+    }
+
+    /// A job in which both objects are wanted, and none of whose lanes runs.
+    fn before(dir: tempfile::TempDir, sink: Arc<dyn store::Sink>) -> Bed {
+        let dir = Arc::new(dir);
         let spool = Spool::open(&dir.path().join("spool"), 16 << 20).unwrap();
-        let options = TransferOptions { chunk_bytes: CHUNK, buffer: Buffer::Always, ..TransferOptions::default() };
-        let spec = ReceiveSpec { number: 1, id: JobId([3; 16]), sender: Pin([7; 32]), options, rename_to: None };
         let said = Arc::new(Said::default());
-        let mut job = ReceiveJob::new(spec, sink, said.clone(), Progress::new(), None).unwrap();
+        let mut job = ReceiveJob::new(spec(), sink, said.clone(), Progress::new(), None).unwrap();
         Arc::get_mut(&mut job).unwrap().durability = store::Durability::Group;
         job.buffer_in(Hold::new(spool.clone(), owner_of(Pin([7; 32]), JobId([3; 16])), Buffer::Always, Arc::default()));
         job.hold.get().unwrap().begin(b"opening".to_vec());

@@ -3,7 +3,8 @@
 use super::super::zeros::Zeros;
 use super::*;
 use crate::job::End;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use ledger::extent_log::{self, Header};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
     let object = Arc::new(Object::default());
@@ -66,4 +67,81 @@ fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
     assert_eq!(record(&next, 8, Some(16)), Some(true));
     // A lane does not take back what is being published.
     assert!(!large.restart(&next));
+}
+
+/// Storage whose sync takes until `is_over`, and fails.
+#[derive(Default)]
+struct Hanging {
+    syncs: AtomicU32,
+    is_over: AtomicBool,
+}
+
+impl StagedFile for Hanging {
+    fn write_at(&self, _: u64, _: &[u8]) -> store::Result<()> {
+        Ok(())
+    }
+    fn read_at(&self, _: u64, _: &mut [u8]) -> store::Result<usize> {
+        Ok(0)
+    }
+    fn append_journal(&self, _: &[u8]) -> store::Result<()> {
+        Ok(())
+    }
+    fn truncate_journal(&self, _: u64) -> store::Result<()> {
+        Ok(())
+    }
+    fn checkpoint(&self) -> store::Result<()> {
+        self.syncs.fetch_add(1, Relaxed);
+        while !self.is_over.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        Err(store::Error::of_kind(FailureKind::WriteError, "write to storage", b"", "it was lost"))
+    }
+    fn reread(&self, _: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+        Ok(())
+    }
+    fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> store::Result<()> {
+        Ok(())
+    }
+    fn discard(&self) {}
+}
+
+#[test]
+fn nobody_takes_for_durable_or_publishes_what_a_sync_that_still_runs_may_lose() {
+    let hanging = Arc::new(Hanging::default());
+    let file: Arc<dyn StagedFile> = hanging.clone();
+    let mut large = large(2 << 10, file.clone());
+    Arc::get_mut(&mut large).unwrap().chunk_bytes = 1 << 10;
+    let header = Header {
+        algorithm: DigestAlgorithm::Crc64Nvme,
+        chunk_bytes: 1 << 10,
+        object_bytes: None,
+        stem: b"stem".to_vec(),
+        boot: [1; 16],
+        job: model::JobId([1; 16]),
+        name: b"f".to_vec(),
+    };
+    large.object.state.lock().unwrap().appender = Some(extent_log::start(&header).unwrap().1);
+    let digest = DigestAlgorithm::Crc64Nvme.of_object(b"x");
+    let chunk = |number: u64| Extent::new(number << 10, (number + 1) << 10);
+    large.record(&file, chunk(0), digest, None, false).unwrap();
+    assert!(matches!(large.kept(chunk(0)), Kept::Pending));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| large.checkpoint());
+        while hanging.syncs.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let second = scope.spawn(|| (large.checkpoint(), large.kept(chunk(0))));
+        // The last of it comes while the first is being synced.
+        assert_eq!(large.record(&file, chunk(1), digest, Some(2 << 10), false).unwrap(), Some(true));
+        let published = scope.spawn(|| large.outlasts_checkpoint());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let waits = !second.is_finished() && !published.is_finished();
+        hanging.is_over.store(true, Relaxed);
+        assert!(waits);
+        assert!(first.join().unwrap().is_err());
+        assert!(!published.join().unwrap(), "it starts over");
+        assert!(matches!(second.join().unwrap(), (Ok(()), Kept::Lost)));
+    });
+    assert!(large.staged().is_empty() && large.durable().is_empty());
+    assert_eq!(hanging.syncs.load(Relaxed), 1, "a sync that failed is not tried again");
 }
