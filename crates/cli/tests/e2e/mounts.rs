@@ -93,7 +93,7 @@ fn what_is_moved_onto_itself_through_a_mount_stays() {
         let ran = bed.run(&["mv", from, to]);
         assert!(ran.code != Some(0) && ran.stderr.contains("reached by another path"), "{from}: {}", ran.stderr);
         for (path, content) in [("x/one", "one"), ("x/sub/two", "two"), ("three", "three")] {
-            assert_eq!(fs::read_to_string(bed.path(&format!("shown-backing/{path}"))).unwrap(), content, "{from}");
+            assert_eq!(fs::read_to_string(bed.path(format!("shown-backing/{path}"))).unwrap(), content, "{from}");
         }
         assert_eq!(fs::read_dir(bed.path("shown-backing/x")).unwrap().count(), 2, "a sign is left");
     }
