@@ -262,7 +262,7 @@ fn a_job_that_the_endpoint_has_no_space_to_write_down_is_refused_and_said() {
         "sitea",
         &["serve", "--listen", "127.0.0.1:0", "--root", "root-sitea", "--ticket-file", "ticket-sitea"],
     );
-    let script = "mount -t tmpfs -o size=1m,mode=700 thalweg-e2e \"$0\" && \"$@\"";
+    let script = "mount -t tmpfs -o size=1m,mode=700 thalweg-e2e \"$0\" && exec \"$@\"";
     let state = state.to_str().unwrap();
     let _a = bed.serve_with(behind(&["unshare", "--mount", "sh", "-c", script, state], &serve));
     let _b = serve_other(&bed);
