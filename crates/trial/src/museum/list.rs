@@ -95,7 +95,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     (
         "drop-the-seal-of-a-duplicate",
         "the last word on an object is lost when its chunk came twice",
-        Simulation(16_659),
+        Test("mover", "other_content_for_a_chunk_that_is_held"),
     ),
     ("finish-early", "the sender says that it is done before everything is settled", Simulation(2)),
     ("ignore-changed-file", "a small file that changed while it was read is sent as good", Simulation(18)),
