@@ -61,8 +61,6 @@ impl<'a> Run<'a> {
         let reference = Arc::new(Reference::default());
         let scenario = scenario::make(&mut random, dir, &reference)?;
         let root = dir.join("disk-0");
-        // A destination in which nothing stands is made by the job.
-        let _ = std::fs::remove_dir(root.join("to"));
         let disk = SimulatedDisk::new(&root, scenario.is_journaled, DiskFaults::default())?;
         let (has_buffers, is_told, seen) = (false, false, Seen::default());
         Ok(Run { world, dir, random, scenario, reference, root, disk, boot: 0, seen, has_buffers, is_told })
