@@ -119,6 +119,10 @@ fn rename(from: BorrowedFd<'_>, name: &Name, to: &OwnedFd) -> std::result::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::posix::{PosixSink, beneath};
+    use crate::sink::{PublishRule, Sink};
+    use model::{Entry, Generation, Kind, ObjectId};
+    use std::sync::Arc;
 
     #[test]
     fn the_way_to_the_backups_and_what_is_in_them_is_covered() {
@@ -133,5 +137,41 @@ mod tests {
         ] {
             assert_eq!(backup.covers(path.as_bytes()), covered, "{path}");
         }
+    }
+
+    #[test]
+    fn after_a_wait_that_failed_nobody_vouches_for_a_backup_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = PosixSink::new(directory.clone(), directory, None);
+        let sink = sink.with_backup(Some(b"old"));
+        let backup = sink.shared.backup.as_ref().unwrap();
+        sink.shared.backup_directory(backup, ObjectId::ROOT.0).unwrap();
+        backup.is_in_doubt.store(true, SeqCst);
+        assert!(sink.shared.backup_directory(backup, ObjectId::ROOT.0).is_err());
+    }
+
+    #[test]
+    fn what_was_staged_when_a_wait_failed_is_never_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = PosixSink::new(directory.clone(), directory, None);
+        let name = Name::new(b"f").unwrap();
+        let generation = Generation { size_bytes: 1, ..Generation::default() };
+        let (id, parent) = (ObjectId(1), ObjectId::ROOT);
+        let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o644, generation, attributes: None };
+        let mut lane = sink.lane(false).unwrap();
+        let mut stage = || {
+            lane.create(&entry, PublishRule::NoReplace).unwrap();
+            lane.write(b"x").unwrap();
+            lane.seal(&entry, false).unwrap()
+        };
+        let before = stage();
+        let number = before.lane() as usize;
+        let of_lane = sink.shared.lanes.read().unwrap()[number].clone();
+        of_lane.doubtful.store(before.number(), SeqCst);
+        assert!(sink.shared.sync_contents(&mut [before].into_iter()).is_err());
+        let after = stage();
+        sink.shared.sync_contents(&mut [after].into_iter()).unwrap();
     }
 }

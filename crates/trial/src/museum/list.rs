@@ -305,9 +305,13 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     (
         "forget-doubt-of-backups",
         "a second wait vouches for a backup directory whose first one failed",
-        Simulation(1_141_754_900),
+        Test("store", "nobody_vouches_for_a_backup_directory"),
     ),
-    ("forget-doubt", "what was staged when a wait for the file system failed is published", Simulation(1_028_850_075)),
+    (
+        "forget-doubt",
+        "what was staged when a wait for the file system failed is published",
+        Test("store", "staged_when_a_wait_failed_is_never_durable"),
+    ),
     (
         "seal-at-first-close",
         "a file of several writers is complete when one of them closes it",
