@@ -8,6 +8,7 @@ use crate::job_file::JobFile;
 use crate::outbox::{Outcome, Outgoing, PAUSES_S, Posted, TRIES_MAX};
 use crate::owner::Owner;
 use crate::{Error, Result, unix_ms};
+use model::quantity::counted;
 use model::{Exit, JobId};
 use queue::{Job, Now};
 use serde_json::{Value, json};
@@ -65,7 +66,8 @@ impl Owner {
             }
         }
         for (channel, messages) in unknown {
-            let text = format!("the hub has no channel {channel} any more: {messages} messages are given up");
+            let given_up = counted(messages as u64, "message", "messages");
+            let text = format!("the hub no longer has the channel {channel}: {given_up} given up");
             let failed: Result<()> = Err(Error::new(Exit::Unreachable, text));
             self.group.audit.push(Deed::new("hub", "notify", &channel, &failed));
         }
@@ -179,8 +181,11 @@ mod tests {
             let again = hub.steer(&anna(), id, Verb::Retry, None);
             again.and_then(|()| hub.steer(&anna(), id, Verb::Pause, None)).unwrap();
             hub.steer(&anna(), id, Verb::Cancel, None).unwrap();
-            let wanted =
-                Wanted { limit: 100, text: Some("no channel bad any more: 1 messages".into()), ..Wanted::default() };
+            let wanted = Wanted {
+                limit: 100,
+                text: Some("no longer has the channel bad: 1 message".into()),
+                ..Wanted::default()
+            };
             assert_eq!((rows(), hub.audit(&anna(), &wanted).unwrap().len()), (None, 1));
             hub.stop();
         }

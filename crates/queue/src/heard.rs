@@ -304,7 +304,7 @@ impl Queue {
             for other in self.dependents.remove(&id).unwrap_or_default() {
                 let Some(entry) = self.jobs.get_mut(&other) else { continue };
                 let (status, reason) = (entry.job.status, entry.job.reason);
-                // One that was begun anew after its end waits for nobody any more.
+                // A job that was retried after it ended no longer waits for this one.
                 if status.is_end() || !entry.job.after.contains(&id) {
                     continue;
                 }

@@ -406,7 +406,7 @@ fn what_is_said_to_be_only_appended_to_is_compared_whole_once_a_part_differs() {
     again.same("big");
 }
 
-/// Whatever the moment at which their writer goes back to them.
+/// Whatever the moment at which their writer goes back to them: its pace is what is tried.
 #[test]
 fn files_that_are_patched_while_they_are_published_end_as_they_are() {
     for way in [Way::Here, Way::Session] {

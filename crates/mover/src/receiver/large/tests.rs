@@ -125,16 +125,25 @@ fn nobody_takes_for_durable_or_publishes_what_a_sync_that_still_runs_may_lose() 
     let chunk = |number: u64| Extent::new(number << 10, (number + 1) << 10);
     large.record(&file, chunk(0), digest, None, false).unwrap();
     assert!(matches!(large.kept(chunk(0)), Kept::Pending));
+    let begun = std::sync::Barrier::new(3);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| large.checkpoint());
         while hanging.syncs.load(Relaxed) == 0 {
             std::thread::yield_now();
         }
-        let second = scope.spawn(|| (large.checkpoint(), large.kept(chunk(0))));
+        let second = scope.spawn(|| {
+            begun.wait();
+            (large.checkpoint(), large.kept(chunk(0)))
+        });
         // The last of it comes while the first is being synced.
         assert_eq!(large.record(&file, chunk(1), digest, Some(2 << 10), false).unwrap(), Some(true));
-        let published = scope.spawn(|| large.outlasts_checkpoint());
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let published = scope.spawn(|| {
+            begun.wait();
+            large.outlasts_checkpoint()
+        });
+        begun.wait();
+        // Whoever does not wait has time to show it.
+        (0..1000).for_each(|_| std::thread::yield_now());
         let waits = !second.is_finished() && !published.is_finished();
         hanging.is_over.store(true, Relaxed);
         assert!(waits);
