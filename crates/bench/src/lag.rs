@@ -184,7 +184,8 @@ impl Meter<'_> {
             Gated::prepare(&client, |gate| self.bed.at(Host::Client, Default::default(), gate), self.bed.workspace)?;
         let (run, finished) = self.watched_run(follower, &set.source, &delivery, gated, server.as_ref())?;
         let network = network.end(None);
-        let void = before.zip(self.lab.snapshot()).map(|(before, after)| reasons_to_void(&before, &after));
+        let judged = |(before, after)| reasons_to_void(self.lab.scenario(), &before, &after);
+        let void = before.zip(self.lab.snapshot()).map(judged);
         let suffixes = [follower.suffix(), ""];
         let one = (pace.file_bytes(), pace.seed);
         let wrong = (0..pace.files).map(|file| watch::wrong_in_the_end(&delivery, &suffixes, file, one)).sum();

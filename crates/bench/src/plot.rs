@@ -13,7 +13,7 @@ mod scale;
 mod svg;
 
 pub use normalise::{PLATEAU_BYTES_MIN, Reference, normalised};
-pub(crate) use svg::escaped;
+pub(crate) use svg::{escaped, is_drawn_here};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plot {

@@ -7,6 +7,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use lab::Lab;
+use lab::record::reasons_since;
+
 use crate::account::{Machine, own_cpu_seconds};
 use crate::error::{Error, Kind, Result};
 use crate::process::{Gated, Ready, Server};
@@ -71,10 +74,12 @@ pub(crate) fn iperf(bed: &Bed, streams: u32, round: u32, cancel: &AtomicBool) ->
     client.args(["-c", &bed.server_address(), "-p", &IPERF_PORT.to_string(), "-J"]);
     client.args(["-t", &IPERF_SECONDS.to_string(), "-P", &streams.to_string()]);
     let gated = Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), bed.workspace)?;
+    let emulated = bed.lab.and_then(Lab::snapshot);
     let (machine, own) = (Machine::read(), own_cpu_seconds());
     let limit = Duration::from_secs(u64::from(IPERF_SECONDS) * 5);
     let finished = gated.run(limit, Some(&server), cancel)?;
     let after = Machine::read();
+    let reasons = bed.lab.map(|lab| reasons_since(lab, emulated.as_ref())).unwrap_or_default();
     let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap_or_default();
     let received = &report["end"]["sum_received"];
     let (Some(bytes), Some(seconds)) = (received["bytes"].as_u64(), received["seconds"].as_f64()) else {
@@ -83,7 +88,7 @@ pub(crate) fn iperf(bed: &Bed, streams: u32, round: u32, cancel: &AtomicBool) ->
     };
     let server_cpu_seconds = server.cpu_seconds();
     let used = finished.cpu_seconds + server_cpu_seconds + own_cpu_seconds() - own;
-    Ok(Sample {
+    let sample = Sample {
         seconds,
         bytes,
         client: Usage { cpu_seconds: finished.cpu_seconds, rss_bytes_max: finished.rss_bytes_max },
@@ -91,7 +96,16 @@ pub(crate) fn iperf(bed: &Bed, streams: u32, round: u32, cancel: &AtomicBool) ->
         foreign_cpu_seconds: (after.busy_seconds - machine.busy_seconds - used).max(0.0),
         steal_seconds: after.steal_seconds - machine.steal_seconds,
         ..empty_sample(&format!("iperf3, {streams} stream{}", plural(streams as usize)), round)
-    })
+    };
+    Ok(unless_late(sample, &reasons))
+}
+
+/// Void where the emulated link was late: then the figure says more about the emulator than about the link.
+pub(crate) fn unless_late(sample: Sample, reasons: &[String]) -> Sample {
+    match reasons.is_empty() {
+        true => sample,
+        false => Sample { state: State::Void, note: reasons.join("; "), ..sample },
+    }
 }
 
 /// A figure of `storage` as a sample of a race.
@@ -131,4 +145,19 @@ pub(crate) fn empty_sample(tool: &str, round: u32) -> Sample {
 
 fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ceiling_over_a_link_that_was_late_is_void_in_every_round() {
+        for round in [0, 1] {
+            let sample = empty_sample("iperf3, 1 stream", round);
+            assert_eq!(unless_late(sample.clone(), &[]), sample);
+            let late = unless_late(sample, &["packets were late".into(), "and lost".into()]);
+            assert_eq!((late.state, late.note.as_str()), (State::Void, "packets were late; and lost"));
+        }
+    }
 }

@@ -31,6 +31,7 @@ use std::process::Command;
 
 use lab::Lab;
 
+use crate::environment::Program;
 use crate::error::{Error, Kind, Result};
 use crate::process::Ready;
 
@@ -168,6 +169,13 @@ pub(crate) fn found(program: &std::ffi::OsStr) -> Option<PathBuf> {
         return Some(path.to_owned());
     }
     found_program(&path.to_string_lossy(), "").ok()
+}
+
+/// Of a program's file: figures of different builds are told apart by it.
+pub(crate) fn digest(program: &Path) -> Result<String> {
+    let read = found(program.as_os_str()).and_then(|path| Program::read(&path));
+    let read = read.ok_or_else(|| Error::new(Kind::Missing, "read", program.display(), "there is no such program"))?;
+    Ok(read.sha256)
 }
 
 /// What a short command says; an error with its words if it fails.

@@ -1,8 +1,8 @@
 //! A folder in memory that belongs to one run, and memory that is warm when a run starts.
 //!
 //! Invariants:
-//! - The folder's name carries the process id and its start time, so the next run can tell whether its owner lives, and
-//!   removes it if not.
+//! - The folder's name carries the host, the process id and its start time, so the next run can tell whether its owner
+//!   lives, and removes it if not. On storage that several hosts share, none judges the processes of another.
 //! - Of a ballast, what a run needs in the first second is free before the clock starts; the rest follows as it is used.
 
 use std::fs;
@@ -18,7 +18,7 @@ use crate::dataset::{self, Free};
 use crate::error::{Error, Kind, Result};
 
 /// Where folders are made unless the caller names a place: a tmpfs on every Linux host.
-const MEMORY_DIR: &str = "/dev/shm";
+pub const MEMORY_DIR: &str = "/dev/shm";
 const PREFIX: &str = "thalweg-bench-";
 /// Over which the load of others is judged, and how much of the machine they may use.
 const QUIET_WINDOW: Duration = Duration::from_millis(300);
@@ -60,7 +60,8 @@ impl Workspace {
         let parent = parent.unwrap_or(Path::new(MEMORY_DIR));
         remove_leftovers(parent);
         let pid = std::process::id();
-        let path = parent.join(format!("{PREFIX}{pid}-{}", start_time_ticks(pid).unwrap_or(0)));
+        let (host, start) = (host().unwrap_or_else(|| "unknown".into()), start_time_ticks(pid).unwrap_or(0));
+        let path = parent.join(format!("{PREFIX}{host}-{pid}-{start}"));
         // Only one run at a time per process: the folder of a second one would be the same.
         fs::create_dir(&path).map_err(Error::io("create", &path))?;
         Ok(Workspace { path, pauses })
@@ -197,10 +198,13 @@ fn wait_for_quiet(limit: Duration) {
 }
 
 fn remove_leftovers(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
+    let (Some(host), Ok(entries)) = (host(), fs::read_dir(parent)) else { return };
+    let own_prefix = format!("{PREFIX}{host}-");
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|owner| owner.split_once('-'));
+        // Of another host nobody here knows which processes live; names of earlier versions do not say whose they are.
+        let owner = name.to_str().and_then(|name| name.strip_prefix(&own_prefix));
+        let owner = owner.and_then(|owner| owner.split_once('-'));
         let Some((pid, start)) = owner else { continue };
         let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { continue };
         // Root could remove anybody's, and what others left is theirs.
@@ -209,6 +213,14 @@ fn remove_leftovers(parent: &Path) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// What tells the processes of this boot and process namespace from all others; none where the system does not say.
+fn host() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    let digest = net::sha256(format!("{} {}", boot.trim(), namespace.display()).as_bytes());
+    Some(digest[..4].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn start_time_ticks(pid: u32) -> Option<u64> {
@@ -220,18 +232,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_runs_folder_is_removed_and_a_living_ones_kept() {
+    fn a_dead_runs_folder_is_removed_and_a_living_ones_or_another_hosts_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let own = std::process::id();
-        let living = format!("{PREFIX}{own}-{}", start_time_ticks(own).unwrap());
+        let (own, host) = (std::process::id(), host().unwrap());
+        let living = format!("{PREFIX}{host}-{own}-{}", start_time_ticks(own).unwrap());
+        let elsewhere = format!("{PREFIX}{}-{own}-1", if host == "0123abcd" { "0123abce" } else { "0123abcd" });
+        let before_hosts = format!("{PREFIX}{own}-1");
+        let mut kept = [&*living, &*elsewhere, &*before_hosts, "thalweg-bench-notes", "other"];
         // The same process id with another start time is another process.
-        for name in [&format!("{PREFIX}{own}-1"), &living, "thalweg-bench-notes", "other"] {
+        let dead = format!("{PREFIX}{host}-{own}-1");
+        for name in kept.iter().copied().chain([&*dead]) {
             fs::create_dir_all(dir.path().join(name).join("inside")).unwrap();
         }
         remove_leftovers(dir.path());
         let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["other", &living, "thalweg-bench-notes"]);
+        kept.sort_unstable();
+        assert_eq!(left, kept);
     }
 
     #[test]

@@ -161,7 +161,8 @@ fn each_run_can_have_a_file_system_of_its_own() {
     assert!(!left.iter().any(|name| name.to_string_lossy().contains("image")), "{left:?}");
     assert!(report.environment.file_system.contains("a new ext4"), "{}", report.environment.file_system);
     let wrong = bench::image::Options { kind: "zfs".into(), dir: dir.path().to_owned() };
-    let refused = compare::run(&Options { image: Some(wrong), ..options }, &AtomicBool::new(false), &mut |_| ());
+    let other = Options { image: Some(wrong), out: None, ..options };
+    let refused = compare::run(&other, &AtomicBool::new(false), &mut |_| ());
     assert!(refused.unwrap_err().chain().contains("choose one of ext4, xfs, btrfs"));
 }
 
@@ -194,6 +195,20 @@ fn an_interrupted_race_keeps_its_samples_and_goes_on_where_it_stopped() {
             .unwrap();
     assert_eq!((runs, states(&report, "cp").len(), states(&report, "copy").len()), (3, 3, 3));
     assert!(!dir.path().join("report/unfinished.jsonl").exists());
+}
+
+#[test]
+fn a_race_is_not_written_over_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { rounds: 1, ..options(dir.path(), ":", &[]) };
+    let run = |options: &Options| compare::run(options, &AtomicBool::new(false), &mut |_| ());
+    run(&options).unwrap();
+    let samples = dir.path().join("report/samples.csv");
+    let kept = fs::read(&samples).unwrap();
+    let refused = run(&Options { sets: vec!["2x1KiB".into()], ..options }).unwrap_err();
+    assert_eq!(refused.kind, bench::error::Kind::Usage);
+    assert!(refused.chain().contains("the directory is not empty"), "{}", refused.chain());
+    assert_eq!(fs::read(&samples).unwrap(), kept);
 }
 
 #[test]

@@ -31,6 +31,9 @@ pub trait Emulator: Send + Sync {
 /// What an emulator did since its start.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
+    /// When, on the emulator's clock; 0 where no thread of its own was asked.
+    #[serde(default)]
+    pub at_ns: u64,
     pub counts: Vec<Counts>,
     pub lateness: Lateness,
     /// Packets lost because the emulator, not the link, was full.

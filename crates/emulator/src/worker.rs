@@ -119,6 +119,7 @@ impl Emulator for Workers {
                 whole.failure = Some(format!("an emulator thread has ended: {}", worker.failure()));
                 continue;
             };
+            whole.at_ns = whole.at_ns.max(part.at_ns);
             whole.cpu_seconds_by_thread.push(part.cpu_seconds);
             for (index, counts) in worker.channels.iter().zip(part.counts) {
                 whole.counts[*index] = counts;
@@ -198,9 +199,9 @@ fn obey<E: Engine>(engine: &mut E, commands: &Receiver<Command>, wake: &OwnedFd)
             Command::Snapshot(reply) => {
                 let counts = engine.channels().iter().map(|channel| channel.counts).collect();
                 let cpu_seconds = nanoseconds(ClockId::ThreadCPUTime) as f64 / 1e9;
-                let (lateness, overruns) = (engine.lateness().clone(), engine.overruns());
+                let (at_ns, lateness, overruns) = (now_ns(), engine.lateness().clone(), engine.overruns());
                 // Whoever asked may have gone.
-                let _ = reply.send(Snapshot { counts, lateness, overruns, cpu_seconds, ..Snapshot::default() });
+                let _ = reply.send(Snapshot { at_ns, counts, lateness, overruns, cpu_seconds, ..Snapshot::default() });
             }
             Command::Stop => return false,
         }

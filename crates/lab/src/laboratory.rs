@@ -18,6 +18,7 @@ use crate::lease::{self, Lease};
 use crate::network::{self, CORE};
 use crate::rules;
 use crate::scenario::{Backend, Change, Impairment, Scenario};
+use crate::sys::awake::Awake;
 use crate::topology::{Host, Topology};
 use emulator::channel::Channel;
 use emulator::nfqueue::Nfqueue;
@@ -37,6 +38,8 @@ pub struct Lab {
     choice: Option<Choice>,
     links: Option<Arc<Links>>,
     monitor: Option<JoinHandle<()>>,
+    /// Keeps processors from falling asleep between packets.
+    _awake: Option<Awake>,
     pub started: Instant,
 }
 
@@ -54,6 +57,8 @@ struct State {
     applied: Vec<[Impairment; 2]>,
     peak_bytes_per_second: Vec<f64>,
     peak_cpu_share: f64,
+    /// The largest receive buffer that the hosts allow their sockets.
+    receive_bytes_max: u64,
     is_stopping: bool,
 }
 
@@ -69,7 +74,8 @@ impl Lab {
         let lease = Lease::take()?;
         // From here on dropping the laboratory removes whatever part of it exists.
         let started = Instant::now();
-        let mut lab = Lab { lease, scenario, topology, choice, links: None, monitor: None, started };
+        let (_awake, links, monitor) = (Awake::hold().ok(), None, None);
+        let mut lab = Lab { lease, scenario, topology, choice, links, monitor, _awake, started };
         let built = lab.build();
         // Before an error drops the laboratory, which takes the lock itself.
         drop(lock);
@@ -78,7 +84,8 @@ impl Lab {
 
     /// The largest window that a socket of a host offers: the kernel keeps half of a receive buffer for its own bookkeeping.
     pub fn receive_window_bytes_max(&self) -> u64 {
-        network::receive_bytes_max(&self.scenario) / 2
+        let set = self.links.as_ref().map(|links| links.state().receive_bytes_max);
+        set.unwrap_or_else(|| network::receive_bytes_max(&self.scenario)) / 2
     }
 
     pub fn scenario(&self) -> &Scenario {
@@ -163,7 +170,9 @@ impl Lab {
             return Err(Error::new(Kind::Refused, "change link", link, said).hint("take the preset `lan`"));
         };
         let mut changed = self.scenario.clone();
-        changed.links[index].directions = links.state().base[index];
+        for (link, base) in changed.links.iter_mut().zip(&links.state().base) {
+            link.directions = *base;
+        }
         for (direction, change) in changes {
             for (own, impairment) in changed.links[index].directions.iter_mut().enumerate() {
                 if direction.is_none_or(|only| only == own) {
@@ -178,6 +187,12 @@ impl Lab {
         if running == Some(Backend::Nfqueue) && changed.needs().tun.is_some() {
             let said = "the running back end, nfqueue, can neither duplicate nor corrupt";
             return Err(Error::new(Kind::Refused, "change link", link, said).hint("start it with `--backend tun`"));
+        }
+        // Before the path grows; what it needed once may be in use when it shrinks.
+        let receive_bytes_max = network::receive_bytes_max(&changed);
+        if receive_bytes_max > links.state().receive_bytes_max {
+            network::set_buffers(&self.lease, &changed, &self.topology)?;
+            links.state().receive_bytes_max = receive_bytes_max;
         }
         links.state().base[index] = changed.links[index].directions;
         links.apply(self.started.elapsed());
@@ -226,6 +241,7 @@ impl Lab {
             base,
             peak_bytes_per_second,
             peak_cpu_share: 0.0,
+            receive_bytes_max: network::receive_bytes_max(&self.scenario),
             is_stopping: false,
         });
         let links = Arc::new(Links { scenario: self.scenario.clone(), emulator, state, changed: Condvar::new() });

@@ -4,7 +4,8 @@
 //! hosts and the control socket; and the removal of the namespaces whose names follow from the token.
 //!
 //! Invariants: the record exists before anything it names is made, and goes after all of it is gone. A process id alone may
-//! be in use again, so a holder is known by its start time too.
+//! be in use again, so a holder is known by its start time too, and by the boot and the process namespace. So may the
+//! number of a user namespace: a process is a laboratory's only if that has mounted its names for it.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -18,12 +19,13 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::{Error, Kind, Result};
 use crate::iproute::{NETNS_DIR, NETNS_ETC_DIR, batch};
-use crate::unprivileged::{outer_user, user_namespace};
+use crate::unprivileged::{RUN_SOURCE, outer_user, user_namespace};
 
 /// How long killed processes get to disappear before the namespace is removed around them.
 const KILL_WAIT: Duration = Duration::from_secs(3);
 const TOKEN_DIGITS: usize = 5;
 const OWNER: &str = "owner";
+const BOOT: &str = "boot";
 const USER_NAMESPACE: &str = "user-namespace";
 const HOSTS: &str = "hosts";
 
@@ -33,6 +35,16 @@ pub fn state_dir() -> PathBuf {
         None => PathBuf::from("/run/thalweg-lab"),
         Some(user) => std::env::temp_dir().join(format!("thalweg-lab-{user}")),
     }
+}
+
+/// Where the processes of a record are, if they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    Here,
+    /// Whatever it was ended with that.
+    AnotherBoot,
+    /// Of the same boot, in another process namespace: nobody here can tell.
+    Elsewhere,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +66,9 @@ impl Lease {
             match fs::create_dir(&dir) {
                 Ok(()) => {
                     let lease = Lease { dir, token, pid, start_time_ticks: start_time_ticks(pid).unwrap_or(0) };
+                    if let Some(here) = boot_and_namespace() {
+                        lease.write(BOOT, &here)?;
+                    }
                     lease.write(OWNER, &format!("{pid} {}\n", lease.start_time_ticks))?;
                     if let Some(namespace) = outer_user().and_then(|_| user_namespace(pid)) {
                         lease.write(USER_NAMESPACE, &namespace)?;
@@ -88,7 +103,19 @@ impl Lease {
     }
 
     pub fn is_holder_alive(&self) -> bool {
-        self.pid != 0 && start_time_ticks(self.pid) == Some(self.start_time_ticks)
+        let is_running = self.pid != 0 && start_time_ticks(self.pid) == Some(self.start_time_ticks);
+        is_running && self.origin() == Origin::Here
+    }
+
+    fn origin(&self) -> Origin {
+        // Records of earlier versions do not say, and a system that does not say has one of each.
+        let (Some(there), Some(here)) = (self.read_text(BOOT), boot_and_namespace()) else { return Origin::Here };
+        let boot_of = |text: &str| text.split_whitespace().next().map(str::to_owned);
+        match () {
+            () if there.trim() == here => Origin::Here,
+            () if boot_of(&there) == boot_of(&here) => Origin::Elsewhere,
+            () => Origin::AnotherBoot,
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -117,13 +144,19 @@ impl Lease {
         format!("tw-{}-{host}", self.token)
     }
 
-    /// Removes processes, namespaces, files and finally the record. Parts that do not exist are passed over.
+    /// Removes processes, namespaces, files and finally the record, if the processes are known to be gone. Parts that do
+    /// not exist are passed over.
     pub fn remove(&self) {
-        let namespaces: Vec<_> = self.hosts().iter().map(|host| self.namespace(host)).collect();
-        kill(namespaces.iter().flat_map(|namespace| pids_inside(namespace)).collect());
-        if let Some(namespace) = self.read_text(USER_NAMESPACE) {
-            kill(pids_of_user_namespace(&namespace));
+        let origin = self.origin();
+        if origin == Origin::Elsewhere {
+            return;
         }
+        let namespaces: Vec<_> = self.hosts().iter().map(|host| self.namespace(host)).collect();
+        if origin == Origin::Here {
+            kill(namespaces.iter().flat_map(|namespace| pids_inside(namespace)).collect());
+            kill(self.pids_without_root());
+        }
+        let are_gone = origin == Origin::AnotherBoot || self.are_gone_without_root();
         let lines: String = namespaces
             .iter()
             .filter(|namespace| Path::new(NETNS_DIR).join(namespace).exists())
@@ -135,12 +168,42 @@ impl Lease {
         for namespace in &namespaces {
             let _ = fs::remove_dir_all(Path::new(NETNS_ETC_DIR).join(namespace));
         }
-        // Fails, as it should, where something else lies in it.
-        let _ = fs::remove_dir(NETNS_ETC_DIR);
-        if !namespaces.iter().any(|namespace| Path::new(NETNS_DIR).join(namespace).exists()) {
+        if !namespaces.is_empty() {
+            // Fails, as it should, where something else lies in it.
+            let _ = fs::remove_dir(NETNS_ETC_DIR);
+        }
+        if are_gone && !namespaces.iter().any(|namespace| Path::new(NETNS_DIR).join(namespace).exists()) {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
+
+    /// Of a laboratory without root. Never the calling process: its holder removes it from inside too.
+    fn pids_without_root(&self) -> Vec<Pid> {
+        let Some(namespace) = self.read_text(USER_NAMESPACE) else { return Vec::new() };
+        let is_its = |pid: &u32| {
+            // From inside another user namespace it is not to be seen.
+            let may_be = *pid != std::process::id() && user_namespace(*pid).is_none_or(|found| found == namespace);
+            may_be && is_marked(&fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default(), &self.token)
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(is_its).filter_map(|pid| Pid::from_raw(pid as i32)).collect()
+    }
+
+    /// Whether that is known: from inside a user namespace of its own, this process is shown no others where `/proc`
+    /// hides them.
+    fn are_gone_without_root(&self) -> bool {
+        let is_inside = outer_user().is_some() && rustix::process::geteuid().is_root();
+        let is_hidden = || fs::read_to_string("/proc/mounts").is_ok_and(|mounts| mounts.contains("hidepid="));
+        self.read_text(USER_NAMESPACE).is_none() || !(is_inside && is_hidden()) && self.pids_without_root().is_empty()
+    }
+}
+
+/// Whether the mounts of a process are a laboratory's without root: its `/run`, and there the names of its hosts.
+fn is_marked(mountinfo: &[u8], token: &str) -> bool {
+    let mounts = String::from_utf8_lossy(mountinfo);
+    let has = |part: String| mounts.contains(&part);
+    has(format!(" - tmpfs {RUN_SOURCE} ")) && has(format!(" {NETNS_DIR}/tw-{token}-"))
 }
 
 /// The returned file holds the lock: runs that start or end together must not sweep each other's half-made laboratory, nor
@@ -163,7 +226,8 @@ pub fn lock() -> Result<File> {
 
 /// Removes what dead holders left behind; returns the tokens. Call it with the lock held.
 pub fn remove_leftovers() -> Vec<String> {
-    let dead: Vec<_> = Lease::all().into_iter().filter(|lease| !lease.is_holder_alive()).collect();
+    let is_dead = |lease: &Lease| !lease.is_holder_alive() && lease.origin() != Origin::Elsewhere;
+    let dead: Vec<_> = Lease::all().into_iter().filter(is_dead).collect();
     dead.iter().for_each(Lease::remove);
     dead.into_iter().map(|lease| lease.token).collect()
 }
@@ -200,12 +264,11 @@ fn pids_inside(namespace: &str) -> Vec<Pid> {
     pids.filter(|pid| *pid != rustix::process::getpid()).collect()
 }
 
-/// Never the calling process: a laboratory without root is removed by its holder from inside too.
-fn pids_of_user_namespace(namespace: &str) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let inside = pids.filter(|pid| *pid != std::process::id() && user_namespace(*pid).as_deref() == Some(namespace));
-    inside.filter_map(|pid| Pid::from_raw(pid as i32)).collect()
+/// What tells the process ids of this boot and process namespace from all others; none where the system does not say.
+fn boot_and_namespace() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
 /// Start of a process in clock ticks since boot, field 22 of its stat file.
@@ -246,5 +309,64 @@ mod tests {
         assert!(!lease.is_holder_alive());
         assert_eq!(lease.namespace("a"), "tw-00a7f-a");
         assert!(["lost+found", "2024"].iter().all(|name| Lease::read(&dir.path().join(name)).is_none()));
+    }
+
+    /// A record that names this process as its holder.
+    fn record(boot: &str) -> (tempfile::TempDir, Lease) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00a7f");
+        fs::create_dir(&path).unwrap();
+        let pid = std::process::id();
+        fs::write(path.join(OWNER), format!("{pid} {}\n", start_time_ticks(pid).unwrap())).unwrap();
+        fs::write(path.join(BOOT), boot).unwrap();
+        (dir, Lease::read(&path).unwrap())
+    }
+
+    #[test]
+    fn a_holder_of_another_boot_is_gone_and_one_in_another_process_namespace_is_left_alone() {
+        let here = boot_and_namespace().unwrap();
+        let elsewhere = format!("{} pid:[1]", here.split_whitespace().next().unwrap());
+        for (boot, is_alive, is_removed) in
+            [(here.as_str(), true, true), ("0000-0000 pid:[1]", false, true), (elsewhere.as_str(), false, false)]
+        {
+            let (_dir, lease) = record(boot);
+            assert_eq!(lease.is_holder_alive(), is_alive, "{boot}");
+            lease.remove();
+            assert_eq!(!lease.dir.exists(), is_removed, "{boot}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_not_killed_for_the_number_of_its_user_namespace() {
+        if !needs::root() {
+            return;
+        }
+        let mut other = Command::new("unshare").args(["--user", "sleep", "1000"]).spawn().unwrap();
+        let (own, deadline) = (user_namespace(std::process::id()), Instant::now() + KILL_WAIT);
+        let number = loop {
+            match user_namespace(other.id()).filter(|found| Some(found) != own.as_ref()) {
+                Some(number) => break number,
+                None => assert!(Instant::now() < deadline, "it has no namespace of its own"),
+            }
+        };
+        let (_dir, lease) = record(&boot_and_namespace().unwrap());
+        lease.write(USER_NAMESPACE, &number).unwrap();
+        lease.remove();
+        let ended = other.try_wait().unwrap();
+        let _ = other.kill();
+        other.wait().unwrap();
+        assert_eq!(ended, None, "it is nobody's laboratory");
+        assert!(!lease.dir.exists());
+    }
+
+    #[test]
+    fn a_laboratory_without_root_is_known_by_what_it_has_mounted() {
+        let run = "600 560 0:70 / /run rw,nosuid,nodev - tmpfs thalweg-lab rw,mode=755,uid=1000\n";
+        let network = "601 600 0:4 net:[4026532299] /run/netns/tw-00a7f-a rw shared:9 - nsfs nsfs rw\n";
+        let of = |mounts: &[&str], token| is_marked(mounts.concat().as_bytes(), token);
+        assert!(of(&[run, network], "00a7f"));
+        assert!(!of(&[run, network], "00a70") && !of(&[run], "00a7f"));
+        // One that root made is seen by every process of the machine.
+        assert!(!of(&[network], "00a7f"));
     }
 }

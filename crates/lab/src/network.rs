@@ -64,21 +64,27 @@ pub fn build(lease: &Lease, scenario: &Scenario, topology: &Topology, has_cables
 /// Addresses, routes and settings of a host whose interfaces exist. Without a gateway, everything is on the cable.
 pub fn configure(lease: &Lease, scenario: &Scenario, host: &Host, has_gateway: bool) -> Result<()> {
     let namespace = lease.namespace(&host.name);
-    let mut settings = vec![
-        ("net/ipv4/tcp_rmem", format!("4096 131072 {}", receive_bytes_max(scenario))),
-        ("net/ipv4/tcp_wmem", format!("4096 16384 {}", send_bytes_max(scenario))),
-        // A run must not start with what the previous one learnt about the path.
-        ("net/ipv4/tcp_no_metrics_save", "1".into()),
-        // With several interfaces an answer may come back by another one.
-        ("net/ipv4/conf/all/rp_filter", "0".into()),
-    ];
+    let mut settings = buffer_settings(scenario).to_vec();
+    // A run must not start with what the previous one learnt about the path.
+    settings.push(("net/ipv4/tcp_no_metrics_save", "1".into()));
+    // With several interfaces an answer may come back by another one.
+    settings.push(("net/ipv4/conf/all/rp_filter", "0".into()));
     if host.interfaces.len() > 1 {
         settings.push(("net/ipv4/conf/all/arp_filter", "1".into()));
     }
-    inside(&namespace, || settings.iter().try_for_each(|(name, value)| write_setting(name, value)))??;
+    inside(&namespace, || write_settings(&settings))??;
     let lines: String =
         host.interfaces.iter().map(|interface| interface_lines(scenario, interface, has_gateway)).collect();
     batch(Some(&namespace), &format!("link set lo up\n{lines}"))
+}
+
+/// Lets the sockets of all hosts be as large as this scenario needs.
+pub fn set_buffers(lease: &Lease, scenario: &Scenario, topology: &Topology) -> Result<()> {
+    let settings = buffer_settings(scenario);
+    for host in &topology.hosts {
+        inside(&lease.namespace(&host.name), || write_settings(&settings))??;
+    }
+    Ok(())
 }
 
 /// Lets hosts hand over no more at once than suits a link as it is now.
@@ -163,6 +169,13 @@ fn interface_lines(scenario: &Scenario, port: &Interface, has_gateway: bool) -> 
     lines
 }
 
+fn buffer_settings(scenario: &Scenario) -> [(&'static str, String); 2] {
+    [
+        ("net/ipv4/tcp_rmem", format!("4096 131072 {}", receive_bytes_max(scenario))),
+        ("net/ipv4/tcp_wmem", format!("4096 16384 {}", send_bytes_max(scenario))),
+    ]
+}
+
 pub fn receive_bytes_max(scenario: &Scenario) -> u64 {
     match scenario.host_settings {
         HostSettings::Stock => STOCK_RECEIVE_BYTES,
@@ -178,10 +191,10 @@ fn send_bytes_max(scenario: &Scenario) -> u64 {
 }
 
 fn tuned_bytes_max(scenario: &Scenario) -> u64 {
-    let rates = scenario.links.iter().flat_map(|link| &link.directions).filter_map(|way| way.bits_per_second);
-    let bytes_per_second = rates.max().unwrap_or(0) as f64 / 8.0;
-    let bytes = TUNED_WINDOWS * bytes_per_second * scenario.round_trip_max().as_secs_f64();
-    (bytes as u64).clamp(TUNED_BUFFER_BYTES_MIN, TUNED_BUFFER_BYTES_MAX)
+    let [limited, unlimited] = scenario.window_bytes_max().map(|bytes| (TUNED_WINDOWS * bytes) as u64);
+    // What a link without a limit carries is a guess: no more than the memory was checked for.
+    let bytes = limited.max(unlimited.min(scenario.in_flight_bytes_max()));
+    bytes.clamp(TUNED_BUFFER_BYTES_MIN, TUNED_BUFFER_BYTES_MAX)
 }
 
 fn check_congestion_control(wanted: &str) -> Result<()> {
@@ -223,6 +236,10 @@ fn write_etc(lease: &Lease, scenario: &Scenario, topology: &Topology, host: &str
     Ok(())
 }
 
+fn write_settings(settings: &[(&'static str, String)]) -> Result<()> {
+    settings.iter().try_for_each(|(name, value)| write_setting(name, value))
+}
+
 /// `/proc/sys/net` shows the namespace of the thread that opens it.
 fn write_setting(name: &str, value: &str) -> Result<()> {
     let path = Path::new("/proc/sys").join(name);
@@ -230,5 +247,40 @@ fn write_setting(name: &str, value: &str) -> Result<()> {
         // Without IPv6 there is nothing to set.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         written => written.map_err(|source| Error::io("write", &path, source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::scenario::{Change, Event};
+
+    fn with_event(change: Change) -> u64 {
+        let mut scenario = Scenario::preset("continent").unwrap();
+        let at = Duration::from_secs(5);
+        scenario.links[0].timeline = vec![Event { at, lasts: None, every: None, direction: None, change }];
+        receive_bytes_max(&scenario)
+    }
+
+    #[test]
+    fn sockets_are_as_large_as_the_worst_state_of_the_path_needs() {
+        // Four times 10 Gbit/s for 74 ms.
+        assert_eq!(with_event(Change::default()), 370_000_000);
+        let longer = Change { delay: Some(Duration::from_millis(100)), ..Change::default() };
+        assert_eq!(with_event(longer), 1_000_000_000);
+        assert_eq!(with_event(Change { bits_per_second: Some(Some(1_000_000)), ..Change::default() }), 370_000_000);
+        assert_eq!(receive_bytes_max(&Scenario::preset("direct").unwrap()), TUNED_BUFFER_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_path_without_a_limit_has_sockets_for_what_the_memory_was_checked_for() {
+        let text = "[site.a]\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '40ms'\n";
+        let scenario = Scenario::from_toml(text).unwrap();
+        // 40 Gbit/s for 20 ms each way, and as much in sockets.
+        assert_eq!((receive_bytes_max(&scenario), scenario.in_flight_bytes_max()), (400_000_000, 400_000_000));
+        let lifted = with_event(Change { bits_per_second: Some(None), ..Change::default() });
+        assert!(lifted > 370_000_000 && lifted <= TUNED_BUFFER_BYTES_MAX, "{lifted}");
     }
 }

@@ -11,10 +11,13 @@ use crate::scenario::{End, HostSettings, Impairment, Scenario};
 use emulator::Snapshot;
 use emulator::channel::Counts;
 
-/// Later than this at the 99.9th percentile, congestion control reacts to the emulator (HyStart to a rise of 4 ms).
+/// Later than this at the 99.9th percentile on paths up to 16 ms, congestion control may react to the emulator
+/// (`lateness_max_us` for longer ones).
 pub const LATENESS_P999_MAX_US: f64 = 1000.0;
-/// Fewer releases than this say nothing about a 99.9th percentile.
+/// Fewer releases than this say nothing about a 99.9th percentile: then it is the greatest that they have.
 const LATENESS_SAMPLES_MIN: u64 = 1000;
+/// Of fewer, one that is late by chance is too many.
+const LATENESS_FEW_MIN: u64 = 100;
 /// Of one processor: a thread that is busier delays packets whatever its priority.
 const CPU_SHARE_MAX: f64 = 0.95;
 
@@ -125,7 +128,7 @@ impl Record {
             emulator_cpu_share_max: lab.peak_cpu_share(),
             void: Vec::new(),
         };
-        record.void = reasons_to_void(&Snapshot::default(), &snapshot);
+        record.void = reasons_to_void(scenario, &Snapshot::default(), &snapshot);
         record.void.extend(record.more_reasons());
         record
     }
@@ -197,19 +200,53 @@ fn end_name(scenario: &Scenario, end: End) -> String {
     }
 }
 
+/// Half of the rise that HyStart takes for a queue on the shortest of the links: an eighth of the round trip, 16 ms at the most
+/// (`HYSTART_DELAY_THRESH` in Linux' tcp_cubic.c); see docs/decisions/059.
+fn lateness_max_us(scenario: &Scenario) -> f64 {
+    let round_trip = scenario.links.iter().map(|link| link.round_trip()).min().unwrap_or_default();
+    (round_trip.as_secs_f64() * 1e6 / 16.0).clamp(LATENESS_P999_MAX_US, 8.0 * LATENESS_P999_MAX_US)
+}
+
 /// Why what happened between two states of an emulator says more about the emulator than about the links.
-pub fn reasons_to_void(before: &Snapshot, after: &Snapshot) -> Vec<String> {
+pub fn reasons_to_void(scenario: &Scenario, before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let mut reasons: Vec<String> = after.failure.iter().cloned().collect();
     let late = after.lateness.since(&before.lateness);
-    let late_us = late.quantile_ns(0.999) as f64 / 1e3;
-    if late.samples >= LATENESS_SAMPLES_MIN && late_us > LATENESS_P999_MAX_US {
-        reasons.push(format!("packets were late by {:.1} ms at the 99.9th percentile (1 ms at most)", late_us / 1e3));
+    // One of a few may always be late: the next to it counts.
+    let (share, percent) = match late.samples {
+        0..LATENESS_SAMPLES_MIN => {
+            let count = late.samples.max(2) as f64;
+            ((count - 1.5) / count, 100.0 * (1.0 - 1.0 / count))
+        }
+        _ => (0.999, 99.9),
+    };
+    let (late_ms, max_ms) = (late.quantile_ns(share) as f64 / 1e6, lateness_max_us(scenario) / 1e3);
+    if late.samples >= LATENESS_FEW_MIN && late_ms > max_ms {
+        let at_most = format!("({max_ms:.1} ms at most)");
+        reasons.push(format!("packets were late by {late_ms:.1} ms at the {percent:.1}th percentile {at_most}"));
     }
     let overruns = after.overruns.saturating_sub(before.overruns);
     if overruns > 0 {
         reasons.push(format!("{overruns} packets were lost because the emulator did not keep up"));
     }
+    let busy = cpu_share(before, after);
+    if busy > CPU_SHARE_MAX {
+        reasons.push(format!("the emulator used {:.0} % of a processor: it was the limit", 100.0 * busy));
+    }
     reasons
+}
+
+/// The same of what happened since `before` until now; nothing where no link is emulated.
+pub fn reasons_since(lab: &Lab, before: Option<&Snapshot>) -> Vec<String> {
+    let states = before.zip(lab.snapshot());
+    states.map(|(before, after)| reasons_to_void(lab.scenario(), before, &after)).unwrap_or_default()
+}
+
+/// Of one processor, of the emulator's busiest thread between two states.
+fn cpu_share(before: &Snapshot, after: &Snapshot) -> f64 {
+    let seconds = after.at_ns.saturating_sub(before.at_ns) as f64 / 1e9;
+    let then = before.cpu_seconds_by_thread.iter().copied().chain(std::iter::repeat(0.0));
+    let busiest = after.cpu_seconds_by_thread.iter().zip(then).map(|(now, then)| now - then).fold(0.0, f64::max);
+    if seconds > 0.0 { busiest / seconds } else { 0.0 }
 }
 
 /// What one direction does, such as `37ms 10Gbit queue 1bdp loss 0.01%`.
@@ -237,4 +274,43 @@ pub fn describe(impairment: &Impairment) -> String {
         words.push("DOWN".into());
     }
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of two threads, the second of which has used so much; `late_ms` of each release.
+    fn state(seconds: u64, cpu_seconds: f64, late_ms: &[u64]) -> Snapshot {
+        let cpu_seconds_by_thread = vec![0.5, cpu_seconds];
+        let mut state = Snapshot { at_ns: seconds * 1_000_000_000, cpu_seconds_by_thread, ..Snapshot::default() };
+        late_ms.iter().for_each(|ms| state.lateness.add(ms * 1_000_000));
+        state
+    }
+
+    #[test]
+    fn a_run_in_which_a_thread_of_the_emulator_was_busy_all_the_time_is_void() {
+        let scenario = Scenario::preset("continent").unwrap();
+        let before = state(10, 5.0, &[]);
+        assert_eq!(reasons_to_void(&scenario, &before, &state(20, 14.4, &[])), Vec::<String>::new());
+        let found = reasons_to_void(&scenario, &before, &state(20, 14.6, &[]));
+        assert_eq!(found, ["the emulator used 96 % of a processor: it was the limit"]);
+        // Without a clock nothing is said.
+        assert!(reasons_to_void(&scenario, &state(0, 0.0, &[]), &state(0, 9.0, &[])).is_empty());
+    }
+
+    #[test]
+    fn a_run_of_few_packets_is_judged_by_the_greatest_quantile_that_they_have() {
+        let scenario = Scenario::preset("continent").unwrap();
+        let of = |count: usize, late: usize| {
+            let late_ms: Vec<u64> = (0..count).map(|packet| if packet < late { 50 } else { 0 }).collect();
+            reasons_to_void(&scenario, &Snapshot::default(), &state(10, 0.0, &late_ms))
+        };
+        assert!(of(99, 99).is_empty(), "they are too few");
+        assert!(of(200, 1).is_empty(), "one may always be late");
+        let found = of(200, 2);
+        assert!(found.len() == 1 && found[0].contains("at the 99.5th percentile"), "{found:?}");
+        assert!(of(3000, 2).is_empty());
+        assert!(of(3000, 4)[0].contains("at the 99.9th percentile"));
+    }
 }

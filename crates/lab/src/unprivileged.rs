@@ -1,8 +1,8 @@
 //! A laboratory without root: in a user namespace, where the process is root over what it makes and nothing else.
 //!
 //! Owns: entering such a namespace, with a `/run` of its own for the names of network namespaces; and joining that of a
-//! holder. Its mounts and networks end with the last process in it: after a kill, removal ends those
-//! processes, which the record knows by the namespace.
+//! holder. Its mounts and networks end with the last process in it: after a kill, removal ends those processes, which
+//! are known by what is mounted for them.
 //!
 //! Real-time priority is not to be had there: the lateness of a run tells whether it did without.
 
@@ -17,6 +17,9 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use crate::error::{Error, Kind, Result};
 use crate::sys::namespace;
+
+/// The source of the `/run` in such a namespace.
+pub const RUN_SOURCE: &str = "thalweg-lab";
 
 /// Set when the process has become root in a user namespace of ours.
 static OUTER_USER: OnceLock<u32> = OnceLock::new();
@@ -86,7 +89,7 @@ fn enter_own() -> io::Result<()> {
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     let options = CString::new("mode=0755").unwrap_or_default();
     rustix::mount::mount(
-        "thalweg-lab",
+        RUN_SOURCE,
         "/run",
         "tmpfs",
         MountFlags::NOSUID | MountFlags::NODEV,

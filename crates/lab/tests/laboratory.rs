@@ -47,7 +47,14 @@ fn hosts_of_one_site_and_the_two_ends_of_a_cable_meet_at_once() {
 fn a_change_holds_from_then_on_and_an_outage_of_the_timeline_loses_everything() {
     let text = "[site.a]\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\nrtt = '2ms'\n";
     let Some(lab) = up(toml(text)) else { return };
+    let receive_bytes_max = || -> u64 {
+        let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+        lab.inside("b", read).unwrap().split_whitespace().last().unwrap().parse().unwrap()
+    };
+    assert_eq!(receive_bytes_max(), 64 << 20);
     lab.set("wan", &parse_changes(&["rtt=30ms"]).unwrap()).unwrap();
+    assert!(receive_bytes_max() > 250_000_000, "sockets are made for the longer path");
+    assert_eq!(lab.receive_window_bytes_max(), receive_bytes_max() / 2);
     let slow = round_trips(&lab, "a", "b", 5, Duration::from_millis(1)).unwrap();
     assert!(slow.expected_us == 30_000.0 && slow.min_us >= 30_000.0, "{slow:?}");
     lab.set("wan", &parse_changes(&["forward.down=on"]).unwrap()).unwrap();
@@ -127,6 +134,7 @@ fn every_back_end_carries_tcp_over_both_families_with_the_stated_congestion_cont
         for address in [lab.address_v4("b").unwrap().into(), lab.address_v6("b").unwrap().into()] {
             assert_eq!(sent_over(&lab, address), ("over the link".into(), b"reno".to_vec()), "{address}");
         }
+        assert!(lab.snapshot().is_none_or(|state| state.at_ns > 0), "shares of a processor are of some time");
     }
 }
 

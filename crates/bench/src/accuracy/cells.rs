@@ -98,15 +98,23 @@ impl Cell {
         (self.mbit * 125_000).min(storage).min(NOMINAL_MAX)
     }
 
+    /// Where each operation takes long, files do: eight streams with four operations for each.
+    fn small_files_max(&self) -> u64 {
+        match self.latency_ms {
+            0 => SMALL_FILES_MAX,
+            latency_ms => (RUN_SECONDS * 1000 * 2 / latency_ms).min(SMALL_FILES_MAX),
+        }
+    }
+
     /// What `thalweg gen` makes of a data set for this cell.
     pub fn spec(&self, set: &str, file_bytes: u64) -> String {
         let bytes = self.nominal() * RUN_SECONDS;
         match set {
             "mixed" => {
                 let large = (bytes / 2 / (32 << 20)).max(1);
-                format!("{large}x32MiB,{}x256KiB", (bytes / 2 / (256 << 10)).clamp(1, SMALL_FILES_MAX / 2))
+                format!("{large}x32MiB,{}x256KiB", (bytes / 2 / (256 << 10)).clamp(1, self.small_files_max() / 2))
             }
-            "small" => format!("{}x32KiB", (bytes / file_bytes).clamp(1, SMALL_FILES_MAX)),
+            "small" => format!("{}x32KiB", (bytes / file_bytes).clamp(1, self.small_files_max())),
             _ => format!("{}x32MiB", (bytes / file_bytes).max(2)),
         }
     }

@@ -13,7 +13,7 @@ use lab::storage::SlowStorage;
 use serde_json::Value;
 
 use super::cells::{CELLS, Cell, PLAN, SETS, Setting, Slow};
-use super::record::{Record, Run, Step};
+use super::record::{DIFFERS, Record, Run, Step};
 use super::verdict::{Verdict, text};
 use super::{Options, RUN_SECONDS};
 use crate::account::{Machine, own_cpu_seconds};
@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 use crate::manifest::Manifest;
 use crate::process::{Gated, Server};
 use crate::tool::thalweg::Thalweg;
-use crate::tool::{Bed, Class, Host, Set, Tool, Variant};
+use crate::tool::{self, Bed, Class, Host, Set, Tool, Variant};
 use crate::workspace::{Pauses, Workspace, remove_tree};
 
 /// A run that takes so many times as long as it should is abandoned.
@@ -31,7 +31,8 @@ const REPEATED: usize = 3;
 
 /// Runs what is not there yet of the cells and sets that are asked for, and judges everything that is.
 pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Vec<Verdict>> {
-    let mut record = Record::open(&options.out)?;
+    let program = tool::digest(&options.program)?;
+    let mut record = Record::open(&options.out, &program)?;
     if let Ok(_lock) = lab::lease::lock() {
         lab::lease::remove_leftovers();
     }
@@ -48,8 +49,9 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
                 break 'cells;
             }
             let deadline = left.map(|left| Instant::now() + left);
+            let (commit, program) = (&*commit, &*program);
             let mut bench =
-                Bench { options, cell, set, record: &mut record, cancel, progress, deadline, commit: &commit };
+                Bench { options, cell, set, record: &mut record, cancel, progress, deadline, commit, program };
             match bench.run(file_bytes) {
                 Err(error) if matches!(error.kind, Kind::Cancelled | Kind::Denied | Kind::NoSpace) => {
                     return Err(error);
@@ -57,19 +59,19 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
                 Err(error) => (bench.progress)(&format!("{}, {set}: {}", cell.name, error.chain())),
                 Ok(()) => {}
             }
-            write(&options.out, &record.runs, &commit)?;
+            write(&options.out, &record, commit)?;
         }
     }
-    Ok(Verdict::of(&record.runs))
+    Ok(Verdict::of(record.runs()))
 }
 
-fn write(out: &Path, runs: &[Run], commit: &str) -> Result<()> {
-    let verdicts = Verdict::of(runs);
+fn write(out: &Path, record: &Record, commit: &str) -> Result<()> {
+    let verdicts = Verdict::of(record.runs());
     let path = out.join("report.md");
     fs::write(&path, text(&verdicts, commit)).map_err(Error::io("write", &path))
 }
 
-/// What the program says of itself: figures of different builds are told apart by it.
+/// What the program says of itself.
 fn commit(program: &Path) -> String {
     let said = Command::new(program).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned()
@@ -84,6 +86,7 @@ struct Bench<'a> {
     progress: &'a mut dyn FnMut(&str),
     deadline: Option<Instant>,
     commit: &'a str,
+    program: &'a str,
 }
 
 /// Where a cell's runs take place.
@@ -146,7 +149,7 @@ impl Bench<'_> {
             self.once(place, &setting, Step::Search, 0)?;
         }
         let mut searched: Vec<(&str, f64)> = Vec::new();
-        for run in &self.record.runs {
+        for run in self.record.runs() {
             if run.cell == self.cell.name && run.set == self.set && run.step == Step::Search {
                 searched.extend(run.rate().map(|rate| (run.setting.as_str(), rate)));
             }
@@ -200,9 +203,13 @@ impl Bench<'_> {
     }
 
     fn once(&mut self, place: &Place, setting: &Setting, step: Step, round: u32) -> Result<()> {
-        if self.record.has(self.cell.name, self.set, step, &setting.name, round) {
-            return Ok(());
+        while !self.record.has(self.cell.name, self.set, step, &setting.name, round) {
+            self.try_once(place, setting, step, round)?;
         }
+        Ok(())
+    }
+
+    fn try_once(&mut self, place: &Place, setting: &Setting, step: Step, round: u32) -> Result<()> {
         if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
             return Err(Error::new(
                 Kind::Failed,
@@ -216,7 +223,7 @@ impl Bench<'_> {
             true => serde_json::from_str::<Value>(&self.asked(place, &ours.plan(place.bed, place.set))?).ok(),
             false => None,
         };
-        let name = format!("run-{}", self.record.runs.len());
+        let name = format!("run-{}", self.record.count());
         let (delivery, behind) = (place.bed.delivered.join(&name), place.behind.join(&name));
         let client = ours.client(place.bed, place.set, &delivery);
         let at = |gate: &Command| place.bed.at(Host::Client, Class::Network, gate);
@@ -229,7 +236,8 @@ impl Bench<'_> {
         let used = finished.cpu_seconds + place.server.cpu_seconds() - cpu + own;
         let foreign = (after.busy_seconds - machine.busy_seconds - used).max(0.0)
             / (finished.seconds.max(1e-3) * dataset::cores() as f64);
-        let late = before.zip(place.lab.snapshot()).map(|(before, after)| reasons_to_void(&before, &after));
+        let judged = |(before, after)| reasons_to_void(place.lab.scenario(), &before, &after);
+        let late = before.zip(place.lab.snapshot()).map(judged);
         let late: String = late.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let is_good = !finished.is_killed && finished.status.is_some_and(|status| status.success());
         let void = match () {
@@ -237,9 +245,10 @@ impl Bench<'_> {
             () if !is_good => format!("it failed: {}", finished.stderr.lines().last().unwrap_or_default()),
             () => match place.truth.differences(&Manifest::of_tree(&behind, dataset::cores())?) {
                 differences if differences.is_empty() => late,
-                differences => format!("the delivery differs: {}", differences.join(", ")),
+                differences => format!("{DIFFERS}{}", differences.join(", ")),
             },
         };
+        let seconds = (is_good && !void.starts_with(DIFFERS)).then_some(finished.seconds);
         remove_tree(&behind)?;
         let done: Option<Value> = finished.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
         let run = Run {
@@ -249,7 +258,7 @@ impl Bench<'_> {
             setting: setting.name.clone(),
             flags: setting.flags.clone(),
             round,
-            seconds: is_good.then_some(finished.seconds),
+            seconds,
             files: place.set.files,
             bytes: place.set.bytes,
             plan,
@@ -257,6 +266,7 @@ impl Bench<'_> {
             foreign,
             void,
             commit: self.commit.to_owned(),
+            program: self.program.to_owned(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         };
         let rate = run.rate().map_or(format!("void: {}", run.void), |rate| format!("{:.1} MB/s", rate / 1e6));

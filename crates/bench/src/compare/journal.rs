@@ -1,19 +1,21 @@
 //! The runs of a race as they end, one line each, so that an interrupted race can go on where it stopped.
 //!
 //! Owns: `unfinished.jsonl` in the folder of the report; its first line says which race it is. Invariants: a line is written
-//! before the next run starts; a race goes on only with the same sets, tools, versions and network; the file is gone when
-//! the race is complete.
+//! before the next run starts; a race goes on only with the same sets, tools, builds, arguments, network and storage;
+//! the file is gone when the race is complete.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use lab::scenario::Scenario;
 use serde_json::{Value, json};
 
 use super::Options;
 use super::record::Report;
 use crate::error::{Error, Result};
 use crate::sample::Sample;
+use crate::tool;
 
 const NAME: &str = "unfinished.jsonl";
 
@@ -52,22 +54,31 @@ impl Journal {
     }
 }
 
-/// What two parts of one race must have in common.
-pub fn identity(options: &Options, report: &Report) -> Value {
+/// What two parts of one race must have in common; `working` is the file system of its working directory.
+pub fn identity(options: &Options, report: &Report, working: &str) -> Result<Value> {
     let tools: Vec<_> = report.tools.iter().map(|tool| json!([tool.name, tool.class, tool.version])).collect();
     let arguments: Vec<_> =
         options.variants.iter().map(|variant| format!("{:?} {:?}", variant.serve_args, variant.cp_args)).collect();
-    json!({
+    let programs = options.variants.iter().map(|variant| tool::digest(&variant.program)).collect::<Result<Vec<_>>>()?;
+    let described = |file: &PathBuf| fs::read_to_string(file).map_err(Error::io("read", file));
+    let adapters = options.adapters.iter().map(described).collect::<Result<Vec<_>>>()?;
+    Ok(json!({
         "sets": options.sets,
         "store": options.store,
         "ways": options.ways,
         "rounds": options.rounds,
+        "limit_ms": options.limit.as_millis() as u64,
         "seed": options.seed,
         "arguments": arguments,
+        "programs": programs,
+        "adapters": adapters,
         "tools": tools,
+        // The words below leave out its seed, timeline, MTU and congestion control.
+        "scenario": options.scenario.as_ref().map(Scenario::to_toml),
         "network": report.environment.network,
         "file_system": report.environment.file_system,
-    })
+        "working_file_system": working,
+    }))
 }
 
 fn read(text: &str, identity: &Value, path: &Path) -> Result<Vec<Sample>> {
@@ -79,7 +90,7 @@ fn read(text: &str, identity: &Value, path: &Path) -> Result<Vec<Sample>> {
         let differing: Vec<_> =
             parts.filter(|(key, value)| found[key.as_str()] != **value).map(|(key, _)| key.as_str()).collect();
         let cause = format!(
-            "that race differs in {}; repeat its command line, or start over without --resume",
+            "that race differs in {}; repeat its command line, or start over in another directory",
             differing.join(", ")
         );
         return Err(Error::usage(path.display(), cause));
@@ -102,9 +113,11 @@ fn line(sample: &Sample) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::sample::{State, Usage};
-    use crate::tool::Class;
+    use crate::tool::{Class, Variant};
 
     fn sample(round: u32) -> Sample {
         Sample {
@@ -143,6 +156,34 @@ mod tests {
         let error = Journal::open(dir.path(), &json!({"sets": ["other"]}), true).unwrap_err();
         assert!(error.chain().contains("differs in sets"), "{}", error.chain());
         assert!(Journal::open(dir.path(), &json!({"sets": ["other"]}), false).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn another_build_argument_limit_scenario_or_file_system_makes_another_race() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        fs::write(&program, "one").unwrap();
+        let scenario = Scenario::preset("continent").unwrap();
+        let of = |options: &Options| identity(options, &Report::default(), "tmpfs").unwrap();
+        let options =
+            Options { variants: vec![Variant::new(&program)], scenario: Some(scenario.clone()), ..Options::default() };
+        let plain = of(&options);
+        assert_eq!(plain, serde_json::from_str::<Value>(&of(&options).to_string()).unwrap());
+        let reno = Scenario { congestion_control: "reno".into(), ..scenario.clone() };
+        let seeded = Scenario { seed: scenario.seed + 1, ..scenario };
+        let streams = Variant { cp_args: vec!["--streams=2".into()], ..Variant::new(&program) };
+        for other in [
+            Options { limit: Duration::from_secs(1), ..options.clone() },
+            Options { scenario: Some(reno), ..options.clone() },
+            Options { scenario: Some(seeded), ..options.clone() },
+            Options { scenario: None, ..options.clone() },
+            Options { variants: vec![streams], ..options.clone() },
+        ] {
+            assert_ne!(plain, of(&other), "{other:?}");
+        }
+        assert_ne!(plain, identity(&options, &Report::default(), "ext4").unwrap());
+        fs::write(&program, "two").unwrap();
+        assert_ne!(plain, of(&options));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::dataset::{self, Plan};
 use crate::environment::Environment;
 use crate::error::{Error, Kind, Result};
 use crate::image::Image;
+use crate::storage::report::check_out;
 use crate::tool::{self, Bed, Class, Tool};
 use crate::workspace::Workspace;
 
@@ -29,12 +30,16 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
         options.sets.iter().map(|set| Plan::parse(set, dataset::PER_DIR_DEFAULT, options.seed)).collect();
     let plans = plans?;
     let (tools, mut report) = enlist(options)?;
+    if let (Some(out), false) = (&options.out, options.is_resumed) {
+        check_out(out)?;
+    }
     // Servers first, so that nobody writes to a folder that is being removed. Without the right to there are none.
     if let Ok(_lock) = lab::lease::lock() {
         lab::lease::remove_leftovers();
     }
     let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
-    report.environment.file_system = shown_file_system(workspace.path());
+    let working = shown_file_system(workspace.path());
+    report.environment.file_system.clone_from(&working);
     let lab = join_hosts(&tools, options, &mut report)?;
     let delivered = workspace.path().join("delivered");
     std::fs::create_dir(&delivered).map_err(Error::io("create", &delivered))?;
@@ -47,7 +52,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     let tools: Vec<&dyn Tool> =
         tools.iter().map(AsRef::as_ref).filter(|tool| lab.is_some() || tool.class() != Class::Network).collect();
     let hosts = lab.as_ref().map(Hosts::open).transpose()?;
-    let journal = take_up(options, &mut report)?;
+    let journal = take_up(options, &mut report, &working)?;
     let mut race = Race { options, workspace: &workspace, bed: &bed, image, hosts, cancel, progress, journal, report };
     let outcome = race.run(&plans, &tools);
     if let Err(error) = &outcome {
@@ -67,14 +72,15 @@ fn room(plans: &[Plan]) -> u64 {
     plans.iter().map(|plan| plan.totals().space_bytes).max().unwrap_or(0)
 }
 
-fn take_up(options: &Options, report: &mut Report) -> Result<Option<Journal>> {
+fn take_up(options: &Options, report: &mut Report, working: &str) -> Result<Option<Journal>> {
     let Some(out) = &options.out else {
         return match options.is_resumed {
             true => Err(Error::usage("--resume", "needs --out, where the interrupted race has left its samples")),
             false => Ok(None),
         };
     };
-    let (journal, samples) = Journal::open(out, &journal::identity(options, report), options.is_resumed)?;
+    let identity = journal::identity(options, report, working)?;
+    let (journal, samples) = Journal::open(out, &identity, options.is_resumed)?;
     if !samples.is_empty() {
         report.notes.push(format!("resumed after {} runs of an interrupted race", samples.len()));
     }
@@ -172,8 +178,9 @@ pub(crate) fn described(lab: &Lab) -> String {
     format!("{}, {} hosts, back end {}", links.join("; "), record.host_settings, record.backend)
 }
 
-/// The type of the file system and its size, from what the kernel says about the mount.
+/// The type of the file system, from what the kernel says about the mount.
 pub(crate) fn shown_file_system(path: &Path) -> String {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut best: Option<(&str, &str)> = None;
     for line in mounts.lines() {

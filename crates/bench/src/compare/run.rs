@@ -318,7 +318,7 @@ impl Race<'_> {
 
     /// Why a run says more about the emulator than about the tool.
     pub fn void(&self, class: Class, before: Option<Snapshot>) -> Option<String> {
-        let reasons = reasons_to_void(&before?, &self.emulated(class)?);
+        let reasons = reasons_to_void(self.bed.lab?.scenario(), &before?, &self.emulated(class)?);
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 

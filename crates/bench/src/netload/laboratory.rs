@@ -53,7 +53,7 @@ pub fn run_in(
         lab.inside(&hosts.client, || run(&address, load, stop, on_event))?
     })?;
     if let (Some(before), Some(after)) = (before, lab.snapshot()) {
-        outcome.void = reasons_to_void(&before, &after);
+        outcome.void = reasons_to_void(lab.scenario(), &before, &after);
     }
     let link = ceiling::link_bits_per_second(lab.scenario());
     let above = outcome.totals.iter().filter_map(|way| ceiling::above(way.bits_per_second, link));

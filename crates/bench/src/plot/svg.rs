@@ -15,6 +15,8 @@ pub const COLOURS_ON_WHITE: [&str; 8] =
 const COLOURS_ON_BLACK: [&str; 8] =
     ["#6cb6ff", "#ff9d5c", "#4fd1a5", "#e79ad3", "#dfc04f", "#a5abff", "#d6a781", "#a9bac7"];
 
+/// How every drawing begins.
+const OPENING: &str = r#"<svg xmlns="http://www.w3.org/2000/svg" class="tw-plot""#;
 const WIDTH: f64 = 880.0;
 const LEFT: f64 = 74.0;
 const RIGHT: f64 = WIDTH - 24.0;
@@ -63,6 +65,11 @@ pub fn draw(plot: &Plot) -> String {
     text + "</svg>\n"
 }
 
+/// Whether this code made a drawing.
+pub fn is_drawn_here(text: &str) -> bool {
+    text.starts_with(OPENING)
+}
+
 struct Frame<'a> {
     plot: &'a Plot,
     x: Range,
@@ -81,7 +88,7 @@ impl Frame<'_> {
         let (name, title, note) = (escaped(name), escaped(title), escaped(note));
         let (width, clip_width, clip_height) = (WIDTH, RIGHT - LEFT + 12.0, BOTTOM - TOP + 12.0);
         format!(
-            r##"<svg xmlns="http://www.w3.org/2000/svg" class="tw-plot" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img" aria-labelledby="{name}-title {name}-note">
+            r##"{OPENING} viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img" aria-labelledby="{name}-title {name}-note">
 <title id="{name}-title">{title}</title>
 <desc id="{name}-note">{note}</desc>
 <style>{style}</style>

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::csv;
 use crate::compare::record::{Report, SetRecord};
 use crate::error::{Error, Result};
-use crate::plot::Plot;
+use crate::plot::{Plot, is_drawn_here};
 use crate::sample::Sample;
 
 /// A larger file is not part of a bundle.
@@ -68,7 +68,8 @@ fn text(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::usage(path.display(), "it is not text"))
 }
 
-/// SVG files in the folder's `plots` that none of these plots writes: name and text, by name.
+/// SVG files that others put in the folder's `plots`: name and text, by name. What this program has drawn and is none
+/// of these plots is another report's, or an earlier state of this one, whatever it is called.
 pub fn other_drawings(dir: &Path, drawn: &[Plot]) -> Vec<(String, String)> {
     let listing = fs::read_dir(dir.join("plots")).into_iter().flatten().flatten();
     let mut found = Vec::new();
@@ -80,11 +81,36 @@ pub fn other_drawings(dir: &Path, drawn: &[Plot]) -> Vec<(String, String)> {
         if !is_svg || !is_small || stem.ends_with(".gnuplot") || drawn.iter().any(|plot| plot.name == stem) {
             continue;
         }
-        if let Ok(text) = fs::read_to_string(&path) {
+        if let Some(text) = fs::read_to_string(&path).ok().filter(|text| !is_drawn_here(text)) {
             found.push((stem.to_owned(), text));
         }
     }
     found.sort();
     found.truncate(DRAWINGS_MAX);
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{Axis, Scale, Unit};
+
+    #[test]
+    fn drawings_that_were_added_are_shown_and_those_of_another_report_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let axis = |label| Axis::new(label, Scale::Linear, Unit::Number);
+        let [earlier, drawn] = ["over-rounds-1", "over-rounds"].map(|name| Plot {
+            name: name.into(),
+            title: "Rounds".into(),
+            note: String::new(),
+            x: axis("round"),
+            y: axis("s"),
+            series: Vec::new(),
+        });
+        for plot in [&earlier, &drawn] {
+            plot.write(&dir.path().join("plots")).unwrap();
+        }
+        fs::write(dir.path().join("plots/added.svg"), "<svg/>").unwrap();
+        assert_eq!(other_drawings(dir.path(), &[drawn]), [("added".to_owned(), "<svg/>".to_owned())]);
+    }
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::context::Context;
-use super::endpoints::Endpoints;
+use super::endpoints::{Ended, Endpoints};
 use super::judge::{Check, median};
 use crate::error::{Error, Kind, Result};
 
@@ -29,16 +29,18 @@ pub fn run(context: &mut Context) -> Result<()> {
         let (sum, together) = (rates.iter().sum::<u64>(), rates.iter().sum::<u64>() / 8 * RUN_SECONDS);
         let mut stand = stand(context, rates, together)?;
         for (what, of_file) in [("one file", None), ("files of 1 MiB", Some(FILE_BYTES))] {
-            let mut seconds = [Vec::new(), Vec::new()];
+            let (mut seconds, mut late) = ([Vec::new(), Vec::new()], Vec::<String>::new());
             for round in 1..=context.options.rounds.unwrap_or(3) {
                 for (paths, seconds) in ["1", "all"].into_iter().zip(&mut seconds) {
                     let bytes = if paths == "1" { rate / 8 * RUN_SECONDS } else { together };
                     let (files, of_file) = of_file.map_or((1, bytes), |of_file| (bytes / of_file, of_file));
                     let name = format!("{links} links, {what}, --paths {paths}");
-                    let (took, event) = copy(&mut stand, &format!("{files}x{of_file}"), paths, &name)?;
+                    let ended = copy(&mut stand, &format!("{files}x{of_file}"), paths, &name)?;
+                    let took = ended.seconds;
                     let head = format!(r#"{{"case":"{name}","round":{round},"seconds":{took:.3}"#);
-                    writeln!(raw, r#"{head},"set_bytes":{},"done":{event}}}"#, files * of_file)
+                    writeln!(raw, r#"{head},"set_bytes":{},{}}}"#, files * of_file, ended.raw())
                         .map_err(Error::io("write", &path))?;
+                    late.extend(ended.late(&format!("--paths {paths}, round {round}")));
                     seconds.push((files * of_file) as f64 * 8.0 / took);
                     (context.progress())(&format!("{name}: {took:.1} s"));
                 }
@@ -47,7 +49,7 @@ pub fn run(context: &mut Context) -> Result<()> {
             // What one card gives of its link is taken for all of them.
             let share = one.zip(all).map(|(one, all)| all / (one * sum as f64 / rate as f64));
             let claim = format!("{what} over four {links} links / the sum of what each would give alone");
-            context.check(Check::at_least(claim, 0.95, share));
+            context.check(Check::at_least(claim, 0.95, share).beside(&late));
         }
     }
     context.note(format!("links of {} Mbit/s, unequal: 1, 1, 1/2 and 1/4 of it; {RTT_MS} ms", rate / MBIT));
@@ -67,7 +69,7 @@ fn stand<'a>(context: &Context<'a>, rates: [u64; CARDS], bytes: u64) -> Result<E
     Ok(stand)
 }
 
-fn copy(stand: &mut Endpoints, set: &str, paths: &str, what: &str) -> Result<(f64, String)> {
+fn copy(stand: &mut Endpoints, set: &str, paths: &str, what: &str) -> Result<Ended> {
     stand.done("a", "home-client", &["gen", set, "from/set"])?;
     let running = stand.start(&["--fsync", "never", "--paths", paths, "from/set/", "b:set/"])?;
     let done = stand.end(running, what)?;

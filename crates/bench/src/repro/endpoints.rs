@@ -10,8 +10,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use emulator::Snapshot;
 use lab::Lab;
+use lab::record::reasons_since;
 use lab::scenario::Scenario;
+use serde_json::json;
 
 use super::context::Context;
 use crate::error::{Error, Kind, Result};
@@ -38,7 +41,30 @@ pub struct Endpoints<'a> {
 pub struct Running {
     child: std::process::Child,
     started: Instant,
+    /// What the emulator had done until then.
+    before: Option<Snapshot>,
     last: std::thread::JoinHandle<Option<String>>,
+}
+
+/// A copy that ended well.
+pub struct Ended {
+    pub seconds: f64,
+    /// The last event.
+    pub event: String,
+    /// Why it says more about the emulator than about the copy, if it does.
+    pub void: Vec<String>,
+}
+
+impl Ended {
+    /// The end of a line of raw figures.
+    pub fn raw(&self) -> String {
+        format!(r#""void":{},"done":{}"#, json!(self.void), self.event)
+    }
+
+    /// What is told beside the claims that this run is a part of.
+    pub fn late(&self, run: &str) -> impl Iterator<Item = String> {
+        self.void.iter().map(move |reason| format!("{run}: {reason}"))
+    }
 }
 
 impl<'a> Endpoints<'a> {
@@ -111,7 +137,7 @@ impl<'a> Endpoints<'a> {
     /// Starts a copy by the client.
     pub fn start(&self, args: &[&str]) -> Result<Running> {
         let mut command = self.command(self.client, "home-client", &[&["cp", "--json"], args].concat())?;
-        let started = Instant::now();
+        let (before, started) = (self.lab.snapshot(), Instant::now());
         let log = fs::File::create(self.path("log-client")).map_err(Error::io("create", self.path("log-client")))?;
         let child = command.stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = child.map_err(Error::io("run", &self.program))?;
@@ -122,17 +148,18 @@ impl<'a> Endpoints<'a> {
             let keep = |line: &String| drop(writeln!(events, "{line}"));
             BufReader::new(output).lines().map_while(std::result::Result::ok).inspect(keep).last()
         });
-        Ok(Running { child, started, last })
+        Ok(Running { child, started, before, last })
     }
 
-    /// Seconds, and the last event; an error if the copy failed.
-    pub fn end(&self, running: Running, what: &str) -> Result<(f64, String)> {
-        let Running { mut child, started, last } = running;
+    /// An error if the copy failed.
+    pub fn end(&self, running: Running, what: &str) -> Result<Ended> {
+        let Running { mut child, started, before, last } = running;
         let status = child.wait().map_err(Error::io("wait for", &self.program))?;
         let seconds = started.elapsed().as_secs_f64();
+        let void = reasons_since(&self.lab, before.as_ref());
         let event = last.join().ok().flatten().unwrap_or_default();
         match status.success() {
-            true => Ok((seconds, event.trim().to_owned())),
+            true => Ok(Ended { seconds, event: event.trim().to_owned(), void }),
             false => {
                 let said = fs::read_to_string(self.path("log-client")).unwrap_or_default();
                 Err(Error::new(Kind::Failed, "copy", what, format!("{} {}", said.trim(), event.trim())))
@@ -145,5 +172,21 @@ impl<'a> Endpoints<'a> {
         let mut command = Command::new("diff");
         command.args(["-rq", "--no-dereference"]).args([self.path(one), self.path(other)]).stdout(Stdio::null());
         command.status().map(|status| status.success()).map_err(Error::io("run", "diff"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_the_laboratory_was_late_is_in_the_raw_line_and_beside_the_claims() {
+        let mut ended = Ended { seconds: 1.0, event: r#"{"event":"done"}"#.into(), void: Vec::new() };
+        let read = |ended: &Ended| serde_json::from_str::<serde_json::Value>(&format!("{{{}}}", ended.raw())).unwrap();
+        assert_eq!(read(&ended), json!({"void": [], "done": {"event": "done"}}));
+        assert_eq!(ended.late("all").count(), 0);
+        ended.void.push("packets were late by \"5 ms\"".into());
+        assert_eq!(read(&ended)["void"][0], ended.void[0].as_str());
+        assert_eq!(ended.late("all").collect::<Vec<_>>(), ["all: packets were late by \"5 ms\""]);
     }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::context::Context;
-use super::endpoints::Endpoints;
+use super::endpoints::{Ended, Endpoints};
 use super::judge::{Check, median};
 use crate::error::{Error, Kind, Result};
 
@@ -56,21 +56,19 @@ pub fn run(context: &mut Context) -> Result<()> {
     let path = out.join("holders.jsonl");
     let mut raw = File::create(&path).map_err(Error::io("create", &path))?;
     let mut seconds: Vec<(Case, f64)> = Vec::new();
+    let mut late: Vec<(Case, String)> = Vec::new();
     let cases = [Case::Alone(0), Case::Alone(1), Case::Alone(2), Case::All, Case::Poisoned, Case::Killed];
     // The first round warms memory and is left out.
     for round in 0..=context.options.rounds.unwrap_or(5) {
         for case in cases {
             let killed_after = seconds.iter().rev().find(|(of, _)| *of == Case::All).map(|(_, seconds)| *seconds);
-            let (took, event) = stand.run(case, killed_after.unwrap_or(RUN_SECONDS as f64) * KILLED_AFTER)?;
-            writeln!(
-                raw,
-                r#"{{"case":"{}","round":{round},"seconds":{took:.3},"done":{}}}"#,
-                case.name(),
-                event.trim()
-            )
-            .map_err(Error::io("write", &path))?;
+            let ended = stand.run(case, killed_after.unwrap_or(RUN_SECONDS as f64) * KILLED_AFTER)?;
+            let took = ended.seconds;
+            let head = format!(r#"{{"case":"{}","round":{round},"seconds":{took:.3}"#, case.name());
+            writeln!(raw, "{head},{}}}", ended.raw()).map_err(Error::io("write", &path))?;
             if round > 0 {
                 seconds.push((case, took));
+                late.extend(ended.late(&format!("{}, round {round}", case.name())).map(|reason| (case, reason)));
             }
         }
     }
@@ -78,16 +76,24 @@ pub fn run(context: &mut Context) -> Result<()> {
         let rates = seconds.iter().filter(|(of, _)| *of == case).map(|(_, took)| stand.bytes as f64 * 8.0 / took);
         median(rates)
     };
+    // Each is held against those that are alone.
+    let late_in = |case: Case| -> Vec<String> {
+        let is_part = |of: Case| of == case || matches!(of, Case::Alone(_));
+        late.iter().filter(|(of, _)| is_part(*of)).map(|(_, reason)| reason.clone()).collect()
+    };
     let alone: Vec<f64> = (0..HOLDERS.len()).filter_map(|holder| of(Case::Alone(holder))).collect();
     let sum: f64 = alone.iter().sum();
-    context.check(Check::at_least("three holders / the sum of each alone", 0.95, of(Case::All).map(|rate| rate / sum)));
+    let check = Check::at_least("three holders / the sum of each alone", 0.95, of(Case::All).map(|rate| rate / sum));
+    context.check(check.beside(&late_in(Case::All)));
     let good = sum - alone.get(1).copied().unwrap_or(0.0);
     let claim = "one of three poisoned: rate / the sum of the two good ones";
-    context.check(Check::at_least(claim, 0.95, of(Case::Poisoned).map(|rate| rate / good)));
+    let check = Check::at_least(claim, 0.95, of(Case::Poisoned).map(|rate| rate / good));
+    context.check(check.beside(&late_in(Case::Poisoned)));
     // Until it is killed it brings its share.
     let left = KILLED_AFTER * sum + (1.0 - KILLED_AFTER) * good;
     let claim = "one of three killed at 0.4: rate / what the links allow";
-    context.check(Check::at_least(claim, 0.9, of(Case::Killed).map(|rate| rate / left)));
+    let check = Check::at_least(claim, 0.9, of(Case::Killed).map(|rate| rate / left));
+    context.check(check.beside(&late_in(Case::Killed)));
     context.note("holders and reader share the processors of one machine; TLS and BLAKE3 throughout");
     Ok(())
 }
@@ -119,8 +125,7 @@ impl<'a> Stand<'a> {
         self.endpoints.path(below)
     }
 
-    /// Seconds, and the last event.
-    fn run(&mut self, case: Case, killed_after: f64) -> Result<(f64, String)> {
+    fn run(&mut self, case: Case, killed_after: f64) -> Result<Ended> {
         for (holder, name) in HOLDERS.into_iter().enumerate() {
             let root = if case == Case::Poisoned && holder == 1 { "two-poisoned" } else { name };
             self.endpoints.serve(HOLDERS[holder], &format!("home-{root}"), root, &[])?;
@@ -139,12 +144,12 @@ impl<'a> Stand<'a> {
             std::thread::sleep(Duration::from_secs_f64(killed_after));
             self.endpoints.kill(HOLDERS[1]);
         }
-        let (seconds, event) = self.endpoints.end(running, &case.name())?;
+        let ended = self.endpoints.end(running, &case.name())?;
         let is_same = same(&self.path("one/set"), &delivered.join("set")).unwrap_or(false);
         if !is_same {
             return Err(Error::new(Kind::Failed, "copy", case.name(), "what was delivered is not the set"));
         }
-        Ok((seconds, event))
+        Ok(ended)
     }
 }
 

@@ -55,6 +55,19 @@ impl Check {
         }
     }
 
+    /// The same verdict, with why the laboratory may have had a part in it.
+    pub fn beside(self, late: &[String]) -> Check {
+        const SHOWN_MAX: usize = 3;
+        if late.is_empty() {
+            return self;
+        }
+        let mut reasons = late[..late.len().min(SHOWN_MAX)].join("; ");
+        if late.len() > SHOWN_MAX {
+            reasons += &format!("; and {} more", late.len() - SHOWN_MAX);
+        }
+        Check { measured: format!("{} (the laboratory was late: {reasons})", self.measured), ..self }
+    }
+
     pub fn shown(&self) -> String {
         let Check { claim, expected, measured, .. } = self;
         let expected = if expected.is_empty() { String::new() } else { format!(" ({expected})") };
@@ -99,5 +112,18 @@ mod tests {
         assert_eq!(Check::within("ratio", 0.95, 1.05, Some(1.2)).verdict, Verdict::Fail);
         assert_eq!(Check::at_most("cost", 2.0, Some(1.234)).shown(), "PASS cost: 1.23 (<= 2.00)");
         assert_eq!([0.0, 0.0123, 12.34, 1234.5].map(shown), ["0.00", "0.0123", "12.3", "1234"]);
+    }
+
+    #[test]
+    fn a_late_laboratory_is_told_and_changes_no_verdict() {
+        let late: Vec<String> = (1..=5).map(|run| format!("run {run}")).collect();
+        for (value, verdict) in [(0.95, Verdict::Pass), (0.5, Verdict::Fail)] {
+            let check = Check::at_least("rate", 0.9, Some(value));
+            assert_eq!(check.clone().beside(&[]), check);
+            let told = check.beside(&late);
+            assert_eq!(told.verdict, verdict);
+            let end = "(the laboratory was late: run 1; run 2; run 3; and 2 more) (>= 0.900)";
+            assert!(told.shown().ends_with(end), "{}", told.shown());
+        }
     }
 }

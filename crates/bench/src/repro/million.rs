@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::context::Context;
-use super::endpoints::Endpoints;
+use super::endpoints::{Ended, Endpoints};
 use super::judge::{Check, median};
 use crate::error::{Error, Kind, Result};
 
@@ -45,30 +45,36 @@ pub fn run(context: &mut Context) -> Result<()> {
     stand.done("here", "home-client", &["gen", &format!("{files}x{FILE_BYTES}"), "set"])?;
     let path = context.dir.join("million.jsonl");
     let mut raw = File::create(&path).map_err(Error::io("create", &path))?;
-    let mut seconds = CASES.map(|_| Vec::new());
+    let (mut seconds, mut late) = (CASES.map(|_| Vec::new()), CASES.map(|_| Vec::<String>::new()));
     for round in 1..=context.options.rounds.unwrap_or(1) {
-        for ((case, args), seconds) in CASES.iter().zip(&mut seconds) {
-            let (took, event) = copy(&stand, case, args)?;
+        for (((case, args), seconds), late) in CASES.iter().zip(&mut seconds).zip(&mut late) {
+            let ended = copy(&stand, case, args)?;
+            let took = ended.seconds;
             let head = format!(r#"{{"case":"{case}","round":{round},"seconds":{took:.3},"files":{files}"#);
-            writeln!(raw, r#"{head},"done":{event}}}"#).map_err(Error::io("write", &path))?;
+            writeln!(raw, "{head},{}}}", ended.raw()).map_err(Error::io("write", &path))?;
             seconds.push(took);
+            late.extend(ended.late(&format!("{case}, round {round}")));
             (context.progress())(&format!("{case}: {took:.1} s"));
         }
         let _ = fs::remove_dir_all(stand.path("root/set"));
     }
     let [to_one, to_three, from_one, from_three] = seconds.map(median);
     let ratio = |one: Option<f64>, several: Option<f64>| one.zip(several).map(|(one, several)| one / several);
-    context.check(Check::at_least("into three hosts: rate beside one", 0.95, ratio(to_one, to_three)));
-    context.check(Check::at_least("from three replicas: rate beside one host", 0.95, ratio(from_one, from_three)));
-    for (claim, took) in [("into three hosts", to_three), ("from three replicas", from_three)] {
+    let (into, from) = ([&late[0][..], &late[1]].concat(), [&late[2][..], &late[3]].concat());
+    let check = Check::at_least("into three hosts: rate beside one", 0.95, ratio(to_one, to_three));
+    context.check(check.beside(&into));
+    let check = Check::at_least("from three replicas: rate beside one host", 0.95, ratio(from_one, from_three));
+    context.check(check.beside(&from));
+    let alone = [("into three hosts", to_three, &late[1]), ("from three replicas", from_three, &late[3])];
+    for (claim, took, late) in alone {
         let rate = took.map_or("-".to_owned(), |took| format!("{:.0} files/s", files as f64 / took));
-        context.check(Check::told(claim, "", rate));
+        context.check(Check::told(claim, "", rate).beside(late));
     }
     context.note("all hosts share the processors of one machine, which limit small files: several hosts cost no more than one is what can be seen here");
     Ok(())
 }
 
-fn copy(stand: &Endpoints, case: &str, args: &[&str]) -> Result<(f64, String)> {
+fn copy(stand: &Endpoints, case: &str, args: &[&str]) -> Result<Ended> {
     let _ = fs::remove_dir_all(stand.path("back"));
     let is_back = args.last() == Some(&"back/");
     if !is_back {

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lab::Lab;
+use lab::record::reasons_since;
 use plan::staging::{Leg, Legs, Stalling};
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ use super::course::Course;
 use super::judge::{Check, median, shown};
 use crate::dataset;
 use crate::error::{Error, Kind, Result};
+use crate::lag;
 use crate::plot::{self, Axis, Plot, Point, Scale, Series, Unit};
 use crate::process::{Finished, Gated, Ready, Server};
 use crate::sweep::Condition;
@@ -80,7 +82,7 @@ struct Case {
 /// Six sizes of a buffer before a sink that stands still for a quarter of the time.
 pub fn sizes(context: &mut Context) -> Result<()> {
     let far = Far::up(context)?;
-    let path = far.path(context)?.bytes_per_second;
+    let PathAlone { bytes_per_second: path, late: path_late, .. } = far.path(context)?;
     let sink = SINK.model();
     let leg_of = |size: u64| leg(&far.lab, path, 1.0, store::spool::segment_bytes(size));
     let mut curves = [Vec::new(), Vec::new()];
@@ -98,10 +100,12 @@ pub fn sizes(context: &mut Context) -> Result<()> {
         let measured = median(rates).map(|rate| rate / path);
         let predicted = leg_of(size).carried_bytes_per_second(&sink, size as f64) / path;
         let claim = format!("{}: share of the path's rate, measured / by the model", case.name);
-        context.check(Check::within(claim, 0.9, 1.1, measured.map(|measured| measured / predicted)));
+        let late = late_of(&path_late, &[&runs]);
+        let check = Check::within(claim, 0.9, 1.1, measured.map(|measured| measured / predicted));
+        context.check(check.beside(&late));
         if let Some(measured) = measured {
             let shares = format!("{} measured, {} by the model", shown(measured), shown(predicted));
-            context.check(Check::told(format!("{}: share of the path's rate", case.name), "", shares));
+            context.check(Check::told(format!("{}: share of the path's rate", case.name), "", shares).beside(&late));
             curves[0].push(Point::at(size as f64 / MIB as f64, measured));
             curves[1].push(Point::at(size as f64 / MIB as f64, predicted));
         }
@@ -128,7 +132,7 @@ pub fn sizes(context: &mut Context) -> Result<()> {
 /// A stalling source and a stalling sink, with buffers at both ends and with none.
 pub fn both_ends(context: &mut Context) -> Result<()> {
     let far = Far::up(context)?;
-    let PathAlone { bytes_per_second: path, begin_seconds } = far.path(context)?;
+    let PathAlone { bytes_per_second: path, begin_seconds, late: path_late } = far.path(context)?;
     let buffer = 200 * MIB;
     let case = |name: &str, size: Option<u64>| Case {
         name: name.into(),
@@ -151,17 +155,30 @@ pub fn both_ends(context: &mut Context) -> Result<()> {
     };
     let runs = far.rounds(context, &with, None)?;
     let measured = seconds_of(&runs);
-    let bare = seconds_of(&far.rounds(context, &without, Some(ROUNDS_FEW))?);
+    let bare_runs = far.rounds(context, &without, Some(ROUNDS_FEW))?;
+    let (bare, late) = (seconds_of(&bare_runs), late_of(&path_late, &[&runs]));
     let predicted = legs.times().map(|times| begin_seconds + times.delivered_seconds);
     let ratio = measured.zip(predicted).map(|(measured, predicted)| measured / predicted);
-    context.check(Check::within("time until delivered, measured / by the model", 0.9, 1.1, ratio));
+    context.check(Check::within("time until delivered, measured / by the model", 0.9, 1.1, ratio).beside(&late));
     let slowest = [path, source.mean_bytes_per_second(), sink.mean_bytes_per_second()];
     let slowest = begin_seconds + with.bytes as f64 / slowest.into_iter().fold(f64::MAX, f64::min);
     let over = measured.map(|seconds| seconds / slowest);
-    context.check(Check::at_most("time until delivered / the slowest leg alone", 1.15, over));
+    context.check(Check::at_most("time until delivered / the slowest leg alone", 1.15, over).beside(&late));
     let gain = bare.zip(measured).map(|(bare, measured)| bare / measured);
     let gain = gain.map_or("no counted run".into(), shown);
-    context.check(Check::told("time without buffers / with", "", gain));
+    let late = late_of(&[], &[&bare_runs, &runs]);
+    context.check(Check::told("time without buffers / with", "", gain).beside(&late));
+    slow_source(context, &far, buffer)?;
+    for run in runs.iter().take(1) {
+        for plot in run.course.plots("a source and a sink that stand still now and then") {
+            context.plot(plot);
+        }
+    }
+    Ok(())
+}
+
+/// Reading ahead of the path, where that brings nothing.
+fn slow_source(context: &mut Context, far: &Far, buffer: u64) -> Result<()> {
     // A source that is simply slow: the path waits for it either way.
     let steady = Slow { bytes_per_second: 40_000_000, stall: None };
     let slow = |name: &str, ahead| Case {
@@ -171,18 +188,11 @@ pub fn both_ends(context: &mut Context) -> Result<()> {
         bytes: 192 * MIB,
         ..Case::default()
     };
-    let (with, without) = (
-        seconds_of(&far.rounds(context, &slow("slow source, read ahead", Some(buffer)), None)?),
-        seconds_of(&far.rounds(context, &slow("slow source", None), None)?),
-    );
-    let ratio = with.zip(without).map(|(with, without)| with / without);
+    let with = far.rounds(context, &slow("slow source, read ahead", Some(buffer)), None)?;
+    let without = far.rounds(context, &slow("slow source", None), None)?;
+    let ratio = seconds_of(&with).zip(seconds_of(&without)).map(|(with, without)| with / without);
     let claim = "a source that is slow and does not stall: time read ahead / not";
-    context.check(Check::within(claim, 0.95, 1.05, ratio));
-    for run in runs.iter().take(1) {
-        for plot in run.course.plots("a source and a sink that stand still now and then") {
-            context.plot(plot);
-        }
-    }
+    context.check(Check::within(claim, 0.95, 1.05, ratio).beside(&late_of(&[], &[&with, &without])));
     Ok(())
 }
 
@@ -198,14 +208,13 @@ pub fn bypass(context: &mut Context) -> Result<()> {
     };
     let cases = [case("auto"), case("never"), case("always")];
     let [auto, never, always] = [0, 1, 2].map(|at| far.rounds(context, &cases[at], None));
-    let (auto, never, always) = (seconds_of(&auto?), seconds_of(&never?), seconds_of(&always?));
-    let against = |seconds: Option<f64>| never.zip(seconds).map(|(never, seconds)| never / seconds);
-    context.check(Check::at_least("rate with auto / with never", 0.97, against(auto)));
-    context.check(Check::told(
-        "rate with always / with never",
-        "",
-        against(always).map_or("no counted run".into(), shown),
-    ));
+    let (auto, never, always) = (auto?, never?, always?);
+    let against = |runs: &[Run]| seconds_of(&never).zip(seconds_of(runs)).map(|(never, seconds)| never / seconds);
+    let check = Check::at_least("rate with auto / with never", 0.97, against(&auto));
+    context.check(check.beside(&late_of(&[], &[&auto, &never])));
+    let ratio = against(&always).map_or("no counted run".into(), shown);
+    let check = Check::told("rate with always / with never", "", ratio);
+    context.check(check.beside(&late_of(&[], &[&always, &never])));
     Ok(())
 }
 
@@ -216,11 +225,12 @@ pub fn sharing(context: &mut Context) -> Result<()> {
     let bytes = 128 * MIB;
     let source = far.data(bytes, None)?;
     let buffer = Some(256 * MIB);
-    let fair = far.beside(context, &source, bytes, buffer, false)?;
-    let beside = far.beside(context, &source, bytes, buffer, true)?;
+    let mut late = Vec::new();
+    let fair = far.beside(context, &source, bytes, buffer, false, &mut late)?;
+    let beside = far.beside(context, &source, bytes, buffer, true, &mut late)?;
     let ratio = fair.zip(beside).map(|(fair, beside)| fair / beside);
     let claim = "three jobs beside one whose storage hangs: rate / beside one whose storage moves";
-    context.check(Check::at_least(claim, 0.95, ratio));
+    context.check(Check::at_least(claim, 0.95, ratio).beside(&late));
     Ok(())
 }
 
@@ -228,7 +238,7 @@ pub fn sharing(context: &mut Context) -> Result<()> {
 pub fn growing(context: &mut Context) -> Result<()> {
     let bits = context.rate(BITS_PER_SECOND)[0].unwrap_or(BITS_PER_SECOND);
     for (files, name) in [(1u32, "one file"), (16, "16 files")] {
-        let pace = crate::lag::Pace {
+        let pace = lag::Pace {
             files,
             // A little more than the path carries: the rate is that of the path.
             bytes_per_second: (bits as f64 / 8.0 * 1.05) as u64,
@@ -236,7 +246,7 @@ pub fn growing(context: &mut Context) -> Result<()> {
             seconds: 4.0,
             seed: context.options.seed,
         };
-        let options = crate::lag::Options {
+        let options = lag::Options {
             pace,
             idle_files: 0,
             rounds: context.options.rounds.unwrap_or(ROUNDS),
@@ -250,16 +260,23 @@ pub fn growing(context: &mut Context) -> Result<()> {
             regenerate: context.options.regenerate.clone(),
         };
         let never = AtomicBool::new(false);
-        let report = crate::lag::run(&options, &never, &mut |_| {})?;
-        let shares = report.samples.iter().filter_map(|sample| sample.streaming_over_bulk);
-        let share = median(shares);
+        let report = lag::run(&options, &never, &mut |_| {})?;
         let claim = format!("{name}: rate while it grows / of the finished files (published: 0.980)");
-        context.check(Check::at_least(claim, 0.97, share));
+        let (share, late) = share_of_growing(&report.samples);
+        context.check(Check::at_least(claim, 0.97, share).beside(&late));
         let wrong: u64 =
             report.samples.iter().map(|sample| sample.wrong_bytes_in_the_end + sample.wrong_bytes_seen).sum();
         context.check(Check::at_most(format!("{name}: wrong bytes"), 0.0, Some(wrong as f64)));
     }
     Ok(())
+}
+
+/// The median of the rounds that count, and why others don't.
+fn share_of_growing(samples: &[lag::Sample]) -> (Option<f64>, Vec<String>) {
+    let counted = samples.iter().filter(|sample| sample.void.is_empty());
+    let late = samples.iter().filter(|sample| !sample.void.is_empty());
+    let told = |sample: &lag::Sample| format!("round {}: {}", sample.round, sample.void.join(", "));
+    (median(counted.filter_map(|sample| sample.streaming_over_bulk)), late.map(told).collect())
 }
 
 fn flags(words: &[&str]) -> Vec<String> {
@@ -281,6 +298,8 @@ fn scenario(context: &Context) -> Result<lab::scenario::Scenario> {
 struct PathAlone {
     bytes_per_second: f64,
     begin_seconds: f64,
+    /// As of runs.
+    late: Vec<String>,
 }
 
 /// What came of one run.
@@ -288,6 +307,14 @@ struct Run {
     /// Until everything was delivered, by the command's own word.
     seconds: f64,
     course: Course,
+    /// Why it says more about the emulator than about the copy.
+    late: Vec<String>,
+}
+
+/// What is told beside a claim about these runs and, if it is in it, the path alone.
+fn late_of(path: &[String], groups: &[&[Run]]) -> Vec<String> {
+    let of_runs = groups.iter().flat_map(|runs| runs.iter()).flat_map(|run| &run.late);
+    path.iter().chain(of_runs).cloned().collect()
 }
 
 fn seconds_of(runs: &[Run]) -> Option<f64> {
@@ -314,6 +341,7 @@ impl Far {
             Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO },
         )?;
         let lab = Lab::up(condition.scenario(context.options.seed)?)?;
+        begin_raw(&context.dir)?;
         Ok(Far { lab, workspace, cancel: AtomicBool::new(false) })
     }
 
@@ -339,19 +367,20 @@ impl Far {
         let case = Case { name: "the path alone".into(), bytes, ..Case::default() };
         let set = Set { name: "gen".into(), files: 1, bytes, source: PathBuf::from("gen:1x384MiB") };
         let root = self.dir("root")?;
-        let (mut rates, mut seconds) = (Vec::new(), Vec::new());
+        let (mut rates, mut seconds, mut late) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..context.options.rounds.unwrap_or(ROUNDS).min(ROUNDS_FEW) {
             let run = self.run(context, &case, &root, &set)?;
             rates.extend(run.course.rate(None));
             seconds.push(run.seconds);
+            late.extend(run.late);
         }
         let (Some(bytes_per_second), Some(seconds)) = (median(rates), median(seconds)) else {
             return Err(Error::new(Kind::Failed, "measure", "the path", "no run ended"));
         };
         let begin_seconds = (seconds - bytes as f64 / bytes_per_second).max(0.0);
         let told = format!("{} MB/s, {} s until it has begun", shown(bytes_per_second / 1e6), shown(begin_seconds));
-        context.check(Check::told("the path alone", "", told));
-        Ok(PathAlone { bytes_per_second, begin_seconds })
+        context.check(Check::told("the path alone", "", told).beside(&late));
+        Ok(PathAlone { bytes_per_second, begin_seconds, late })
     }
 
     /// One after the other, as many as the caller asked for, or `rounds_max`.
@@ -419,15 +448,18 @@ impl Far {
         let server = self.server(&tool, &bed)?;
         let client = tool.client(&bed, set, Path::new("out"));
         let gated = Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), bed.workspace)?;
+        let before = self.lab.snapshot();
         let finished = gated.run(LIMIT, Some(&server), &self.cancel)?;
+        let void = reasons_since(&self.lab, before.as_ref());
         let done = done_of(&finished)?;
-        keep(context, &case.name, &done)?;
+        keep(&context.dir, &case.name, &done, &void)?;
         if done["files"]["ok"].as_u64() != Some(set.files) {
             return Err(Error::new(Kind::Failed, "copy", &case.name, "not everything was delivered"));
         }
         let seconds = done["seconds"].as_f64();
         let seconds = seconds.ok_or_else(|| Error::new(Kind::Failed, "read", "the last event", "it has no seconds"))?;
-        Ok(Run { seconds, course: Course::of(&finished.stdout, set.bytes) })
+        let late = void.into_iter().map(|reason| format!("{}: {reason}", case.name)).collect();
+        Ok(Run { seconds, course: Course::of(&finished.stdout, set.bytes), late })
     }
 
     /// The longest of three jobs, beside a fourth, whose storage hangs or does not.
@@ -438,7 +470,9 @@ impl Far {
         bytes: u64,
         behind: Option<u64>,
         hangs: bool,
+        late: &mut Vec<String>,
     ) -> Result<Option<f64>> {
+        let name = if hangs { "beside a job that hangs" } else { "beside a job that moves" };
         let mut longest = Vec::new();
         for _ in 0..context.options.rounds.unwrap_or(ROUNDS) {
             let (root, hung) = (self.dir("root")?, self.dir("hung")?);
@@ -461,6 +495,7 @@ impl Far {
             let stuck = start("hung")?;
             let others = ["a", "b", "c"].map(start);
             let over = AtomicBool::new(false);
+            let before = self.lab.snapshot();
             let seconds = std::thread::scope(|scope| -> Result<f64> {
                 let over = &over;
                 let stuck = scope.spawn(move || stuck.run(LIMIT, None, over));
@@ -470,11 +505,8 @@ impl Far {
                 for thread in running {
                     match thread.join().expect("a run does not panic").and_then(|finished| done_of(&finished)) {
                         Ok(done) => {
-                            keep(
-                                context,
-                                if hangs { "beside a job that hangs" } else { "beside a job that moves" },
-                                &done,
-                            )?;
+                            let void = reasons_since(&self.lab, before.as_ref());
+                            keep(&context.dir, name, &done, &void)?;
                             longest = longest.max(done["seconds"].as_f64().unwrap_or(f64::MAX));
                         }
                         Err(e) => failed = Some(e),
@@ -485,6 +517,8 @@ impl Far {
                 failed.map_or(Ok(longest), Err)
             })?;
             drop(server);
+            let void = reasons_since(&self.lab, before.as_ref());
+            late.extend(void.into_iter().map(|reason| format!("{name}: {reason}")));
             longest.push(seconds);
         }
         Ok(median(longest))
@@ -501,11 +535,56 @@ fn done_of(finished: &Finished) -> Result<Value> {
     }
 }
 
-fn keep(context: &Context, name: &str, done: &Value) -> Result<()> {
-    fs::create_dir_all(&context.dir).map_err(Error::io("create", &context.dir))?;
-    let path = context.dir.join("runs.jsonl");
+fn raw_of(dir: &Path) -> PathBuf {
+    dir.join("runs.jsonl")
+}
+
+/// What an earlier run of the item has left is not this one's.
+fn begin_raw(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    let path = raw_of(dir);
+    fs::File::create(&path).map(drop).map_err(Error::io("create", &path))
+}
+
+fn keep(dir: &Path, name: &str, done: &Value, void: &[String]) -> Result<()> {
+    let path = raw_of(dir);
     let mut file = fs::OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("open", &path))?;
     let line = json!({"case": name, "seconds": done["seconds"], "bytes": done["bytes"], "legs": done["legs"],
-        "bottleneck": done["bottleneck"], "streams": done["streams"], "notes": done["notes"]});
+        "bottleneck": done["bottleneck"], "streams": done["streams"], "notes": done["notes"], "void": void});
     writeln!(file, "{line}").map_err(Error::io("write", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_over_a_late_link_is_told_and_does_not_count() {
+        let sample = |round, share, void: &[&str]| lag::Sample {
+            round,
+            streaming_over_bulk: Some(share),
+            void: void.iter().map(|reason| (*reason).to_owned()).collect(),
+            ..lag::Sample::default()
+        };
+        let samples = [sample(1, 0.98, &[]), sample(2, 0.5, &["packets were late", "and lost"]), sample(3, 0.99, &[])];
+        let (share, late) = share_of_growing(&samples);
+        assert!((share.unwrap() - 0.985).abs() < 1e-9);
+        assert_eq!(late, ["round 2: packets were late, and lost"]);
+        assert_eq!(share_of_growing(&samples[1..2]).0, None);
+    }
+
+    #[test]
+    fn raw_lines_are_those_of_this_run_and_say_when_the_laboratory_was_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = || -> Vec<Value> {
+            let text = fs::read_to_string(raw_of(dir.path())).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        for void in [Vec::new(), vec!["packets were late".to_owned()]] {
+            begin_raw(dir.path()).unwrap();
+            keep(dir.path(), "case", &json!({"seconds": 1.5}), &void).unwrap();
+            assert_eq!(lines().len(), 1);
+            assert_eq!((&lines()[0]["void"], &lines()[0]["seconds"]), (&json!(void), &json!(1.5)));
+        }
+    }
 }

@@ -174,3 +174,23 @@ fn injected_latency_limits_one_operation_at_a_time_and_more_in_flight_makes_up_f
     }
     assert!(!verdict.passes && report::text(&outcome).contains("FAIL"));
 }
+
+#[test]
+fn storage_that_ignores_a_sync_of_the_whole_is_synced_file_by_file() {
+    if !needs::fuse() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (backing, mount) = (dir.path().join("backing"), dir.path().join("mount"));
+    fs::create_dir(&backing).unwrap();
+    fs::create_dir(&mount).unwrap();
+    let profile = lab::storage::StorageProfile { write_latency: Duration::from_millis(2), ..Default::default() };
+    let _slow = lab::storage::SlowStorage::mount(&backing, &mount, profile).unwrap();
+    let sizes = vec![1 << 10];
+    let options = Options { sizes, files_max: 100, sync: Sync::End, with_metadata: false, ..small(&mount) };
+    let outcome = measure(&options);
+    let written = outcome.rows.iter().find(|row| row.operation == Operation::Write).unwrap();
+    let (_, sync) = written.calls.iter().find(|(call, _)| *call == Call::Sync).unwrap();
+    // Each of the files waits for the storage.
+    assert!(written.files == 100 && sync.mean_us >= 100.0 * 1_900.0, "{written:?}");
+}

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
+use store::posix::facts;
 
 use super::blocks::{Reader, Way, Writer};
 use super::files::{Layout, OpenDir, name};
@@ -17,7 +18,7 @@ use super::options::{Cache, Sync};
 use super::team::{self, Bounds};
 use crate::error::{Error, Kind, Result};
 
-/// Above it one sync of the file system takes less than one for each file.
+/// Above it one sync of the file system takes less than one for each file, where it syncs them.
 const SYNCED_ALONE_MAX: u64 = 64;
 
 /// How far each thread's writing came: complete pieces, and bytes of the next one.
@@ -222,9 +223,11 @@ pub(super) fn drop_machine_caches() -> Result<()> {
     std::fs::write(FILE, "3").map_err(Error::io("write", FILE))
 }
 
-/// Syncs what was written: few files one by one, because a sync of the file system also waits for what others wrote there.
+/// Syncs what was written: few files one by one, because a sync of the file system also waits for what others wrote
+/// there, and many likewise where such a sync waits for less than all (FUSE ignores it) or for a whole cluster.
 fn sync_written(layout: &Layout) -> Result<()> {
-    if layout.step.files > SYNCED_ALONE_MAX {
+    let root = std::fs::File::open(layout.root()).map_err(Error::io("open", layout.root()))?;
+    if layout.step.files > SYNCED_ALONE_MAX && facts::has_local_journal(root.as_fd()) {
         return sync_file_system(layout);
     }
     for path in (0..layout.step.files).map(|file| layout.path(file)) {

@@ -135,6 +135,10 @@ fn difference(kept: &Plan, asked: &Plan) -> String {
         ("ceilings", (&kept.ceiling_streams, kept.ceiling_seconds) != (&asked.ceiling_streams, asked.ceiling_seconds)),
         ("seed", kept.seed != asked.seed),
         ("build of the program", kept.programs != asked.programs),
+        ("arguments", kept.arguments != asked.arguments),
+        ("versions of rivals", kept.rival_versions != asked.rival_versions),
+        ("limit", kept.limit_ms != asked.limit_ms),
+        ("file system", kept.file_system != asked.file_system),
     ] {
         words.extend(differs.then_some(name));
     }
@@ -186,6 +190,9 @@ mod tests {
         Journal::open(dir.path(), &plan(3)).unwrap();
         let error = Journal::open(dir.path(), &plan(4)).unwrap_err();
         assert!(error.kind == Kind::Usage && error.chain().contains("other rounds"), "{}", error.chain());
+        let shorter = Plan { limit_ms: 1, ..plan(3) };
+        let error = Journal::open(dir.path(), &shorter).unwrap_err();
+        assert!(error.chain().contains("(other limit)"), "{}", error.chain());
         fs::write(dir.path().join(PLAN_FILE), "{").unwrap();
         assert_eq!(Journal::open(dir.path(), &plan(3)).unwrap_err().kind, Kind::Usage);
     }

@@ -6,15 +6,18 @@
 //! - What a budget takes away is listed in `cut`. Less is moved first, then there are fewer rounds, then fewer sizes, then
 //!   fewer conditions.
 
+use std::path::Path;
 use std::time::Duration;
 
 use model::DigestAlgorithm;
 use serde::{Deserialize, Serialize};
 
 use super::{Axes, Condition, Options};
+use crate::compare::shown_file_system;
 use crate::dataset;
 use crate::error::{Error, Kind, Result};
-use crate::tool::SYNTHETIC_SOURCE;
+use crate::tool::{self, SYNTHETIC_SOURCE};
+use crate::workspace::MEMORY_DIR;
 
 /// Small files move at about this rate at most on the machines this is meant for; it only sizes the work.
 const FILES_PER_SECOND_ASSUMED: f64 = 20_000.0;
@@ -59,6 +62,17 @@ pub struct Plan {
     pub seed: u64,
     /// Digests of our programs: figures of different builds are not continued.
     pub programs: Vec<String>,
+    /// Of each of our programs, for `serve` and `cp`, beside what a condition adds.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Of the rivals, as `Options::rivals` has them; empty for one that is not installed.
+    #[serde(default)]
+    pub rival_versions: Vec<String>,
+    #[serde(default)]
+    pub limit_ms: u64,
+    /// Of the working directory.
+    #[serde(default)]
+    pub file_system: String,
     pub seconds_estimated: f64,
     pub cut: Vec<String>,
 }
@@ -89,6 +103,7 @@ impl Plan {
             axes: options.axes.clone(),
             run_seconds: options.run_seconds,
             rounds: options.rounds,
+            rival_versions: options.rivals.iter().map(|name| rival_version(name)).collect(),
             cut: Vec::new(),
         };
         let mut plan = shape.plan(options)?;
@@ -162,6 +177,7 @@ struct Shape {
     axes: Axes,
     run_seconds: f64,
     rounds: u32,
+    rival_versions: Vec<String>,
     cut: Vec<String>,
 }
 
@@ -174,6 +190,8 @@ impl Shape {
             cells.extend(self.cells(index, condition, options)?);
         }
         let ours = options.variants.iter().map(|variant| variant.label.clone());
+        let arguments = options.variants.iter().map(|of| format!("{:?} {:?}", of.serve_args, of.cp_args)).collect();
+        let working = options.work_dir.as_deref().unwrap_or(Path::new(MEMORY_DIR));
         let mut plan = Plan {
             v: 1,
             conditions,
@@ -188,6 +206,10 @@ impl Shape {
             with_iperf: options.with_iperf,
             seed: options.seed,
             programs: options.variants.iter().map(|variant| digest_of(&variant.program)).collect::<Result<_>>()?,
+            arguments,
+            rival_versions: self.rival_versions.clone(),
+            limit_ms: options.limit.as_millis() as u64,
+            file_system: shown_file_system(working),
             seconds_estimated: 0.0,
             cut: self.cut.clone(),
         };
@@ -296,7 +318,12 @@ fn seconds(condition: &Condition, bytes: u64, bits_per_second: f64) -> f64 {
     bytes as f64 * 8.0 / bits_per_second + ROUND_TRIPS * condition.round_trip().as_secs_f64()
 }
 
-fn digest_of(program: &std::path::Path) -> Result<String> {
+/// An unknown rival is refused when it is looked for.
+fn rival_version(name: &str) -> String {
+    tool::rival(name).and_then(|rival| rival.version()).unwrap_or_default()
+}
+
+fn digest_of(program: &Path) -> Result<String> {
     let bytes = std::fs::read(program).map_err(|source| {
         let kind = if source.kind() == std::io::ErrorKind::NotFound { Kind::Missing } else { Kind::Failed };
         Error { kind, ..Error::io("read", program)(source) }
@@ -388,6 +415,26 @@ mod tests {
         let far = plan.cells.iter().filter(|cell| plan.conditions[cell.condition].rtt_us == 200_000);
         assert!(far.clone().all(Cell::is_synthetic) && far.count() >= 3);
         assert!(plan.cells.iter().any(|cell| !cell.is_synthetic()));
+    }
+
+    #[test]
+    fn other_arguments_limits_storages_and_versions_make_another_plan() {
+        let plain = Plan::of(&options(None)).unwrap();
+        let variant = Variant::new(std::env::current_exe().unwrap());
+        let cp = Variant { cp_args: vec!["--streams=2".into()], ..variant.clone() };
+        let serve = Variant { serve_args: vec!["--fsync=never".into()], ..variant };
+        for other in [
+            Options { variants: vec![cp], ..options(None) },
+            Options { variants: vec![serve], ..options(None) },
+            Options { limit: Duration::from_secs(1), ..options(None) },
+            Options { work_dir: Some("/proc".into()), ..options(None) },
+        ] {
+            assert_ne!(Plan::of(&other).unwrap().hash(), plain.hash(), "{other:?}");
+        }
+        let raced = Plan::of(&Options { rivals: vec!["cp".into()], ..options(None) }).unwrap();
+        assert!(raced.rival_versions.len() == 1 && !raced.rival_versions[0].is_empty(), "{:?}", raced.rival_versions);
+        let later = Plan { rival_versions: vec!["cp of tomorrow".into()], ..raced.clone() };
+        assert_ne!(later.hash(), raced.hash());
     }
 
     #[test]

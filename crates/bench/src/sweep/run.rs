@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lab::Lab;
 use lab::flow::Flow;
-use lab::record::reasons_to_void;
+use lab::record::reasons_since;
 
 use super::plan::omitted;
 use super::*;
@@ -18,7 +18,7 @@ use crate::counters::Hosts;
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Manifest;
 use crate::process::Server;
-use crate::reference::{self, empty_sample};
+use crate::reference::{self, empty_sample, unless_late};
 use crate::sample::State;
 use crate::tool::{self, Bed, Class, Set, Tool};
 use crate::workspace::{Workspace, remove_tree};
@@ -318,21 +318,16 @@ impl Sweep<'_> {
             _ => (self.plan.ceiling_seconds, omitted(condition)),
         };
         let flow = Flow { streams, ..Flow::lasting(Duration::from_secs_f64(seconds), omitted) };
-        let before = lab.snapshot().unwrap_or_default();
+        let before = lab.snapshot();
         let counter = series::Counter::start(Some(lab).filter(|_| self.options.with_series))?;
         let received = flow.run(lab, &sites[0].name, &sites[1].name, || ())?;
-        let reasons = reasons_to_void(&before, &lab.snapshot().unwrap_or_default());
+        let reasons = reasons_since(lab, before.as_ref());
         if let (Some(series), false) = (counter.map(series::Counter::finish), from_start) {
             let (name, text) = (flow_name(streams), condition.to_string());
             series::write(&self.options.out, &text, &empty_sample(&name, 1), &series)?;
         }
-        Ok(Sample {
-            state: if reasons.is_empty() { State::Counted } else { State::Void },
-            seconds: received.seconds,
-            bytes: received.bytes,
-            note: reasons.join("; "),
-            ..empty_sample("flow", 1)
-        })
+        let sample = Sample { seconds: received.seconds, bytes: received.bytes, ..empty_sample("flow", 1) };
+        Ok(unless_late(sample, &reasons))
     }
 
     /// Lends the report to a race over `bed` for one step.

@@ -183,6 +183,7 @@ impl Scenario {
         if !(1.0..=LOSS_BURST_SEGMENTS_MAX).contains(&burst) {
             return Err(format!("loss-burst {burst}; use 1 to {LOSS_BURST_SEGMENTS_MAX} segments"));
         }
+        check_bursts(impairment.loss, burst)?;
         self.check_queue(impairment.queue)
     }
 
@@ -211,6 +212,16 @@ impl Link {
             if is_meant(index) { direction.with(&event.change) } else { direction }
         })
     }
+}
+
+/// Between two bursts at least one segment arrives, or they would be one.
+fn check_bursts(loss: f64, burst: f64) -> Result<(), String> {
+    let most = burst / (burst + 1.0);
+    if burst == 1.0 || loss >= 1.0 || loss <= most {
+        return Ok(());
+    }
+    let [loss, most] = [loss, most].map(show_probability);
+    Err(format!("loss {loss} in bursts of {burst} segments; use at most {most}, longer bursts, or 100%"))
 }
 
 fn check_times(event: &Event) -> Result<(), String> {

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::attributes::{attributes, kind_from, kind_of, time_to_set};
 use super::clock::Clock;
 use super::profile::StorageProfile;
-use super::tree::Tree;
+use super::tree::{Place, Tree};
 
 pub(super) struct PassThrough {
     pub(super) tree: Tree,
@@ -115,15 +115,32 @@ impl PassThrough {
 
     /// The attributes of what `name` stands for, with one more reference for the kernel.
     pub(super) fn enter(&self, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
-        let stat = self.tree.child(parent, name)?.stat()?;
-        Ok(attributes(self.tree.enter(parent, name, &stat), &stat))
+        self.enter_at(&self.tree.child(parent, name)?, parent)
+    }
+
+    /// The same of a place in that directory.
+    pub(super) fn enter_at(&self, place: &Place, parent: u64) -> Result<FileAttr, Errno> {
+        let stat = place.stat()?;
+        Ok(attributes(self.tree.enter(parent, place.name(), &stat), &stat))
+    }
+
+    /// Makes something new, and gives it to its user.
+    pub(super) fn make(
+        &self,
+        request: &Request,
+        (parent, name): (u64, &OsStr),
+        mode: u32,
+        make: impl FnOnce(&Place) -> Result<(), Errno>,
+    ) -> Result<FileAttr, Errno> {
+        let place = self.tree.child(parent, name)?;
+        make(&place)?;
+        self.adopt(request, &place, parent, mode)
     }
 
     /// Gives a new file the mode and owner its user asked for: the umask and the user of this process don't count.
-    pub(super) fn adopt(&self, request: &Request, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr, Errno> {
-        let place = self.tree.child(parent, name)?;
+    pub(super) fn adopt(&self, request: &Request, place: &Place, parent: u64, mode: u32) -> Result<FileAttr, Errno> {
         let stat = place.stat()?;
-        let parent_mode = self.tree.place(parent)?.stat()?.st_mode;
+        let parent_mode = rustix::fs::fstat(place.dir())?.st_mode;
         if self.is_root {
             let uid = (stat.st_uid != request.uid()).then(|| Uid::from_raw(request.uid()));
             let is_group_inherited = parent_mode & Mode::SGID.as_raw_mode() != 0;
@@ -135,9 +152,9 @@ impl PassThrough {
         let is_symlink = kind_of(&stat) == FileType::Symlink;
         let wanted = mode & 0o7777 | stat.st_mode & Mode::SGID.as_raw_mode();
         if !is_symlink && stat.st_mode & 0o7777 != wanted {
-            rustix::fs::chmodat(place.dir(), place.path(), Mode::from_raw_mode(wanted), AtFlags::empty())?;
+            place.chmod(Mode::from_raw_mode(wanted))?;
         }
-        self.enter(parent, name)
+        self.enter_at(place, parent)
     }
 
     pub(super) fn remove(&self, parent: INodeNo, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
@@ -159,11 +176,11 @@ impl PassThrough {
             return Ok(());
         }
         match replaced {
-            Some(there) if flags.contains(RenameFlags::RENAME_EXCHANGE) => self.tree.rename(&there, from.0, from.1),
+            Some(there) if flags.contains(RenameFlags::RENAME_EXCHANGE) => self.tree.rename(&there, from.0, old.name()),
             Some(there) => self.tree.remove(to.0, to.1, &there),
             None => {}
         }
-        self.tree.rename(&moved, to.0, to.1);
+        self.tree.rename(&moved, to.0, new.name());
         Ok(())
     }
 
@@ -175,7 +192,7 @@ impl PassThrough {
     ) -> Result<FileAttr, Errno> {
         let place = self.tree.place(node)?;
         if let Some(mode) = change.mode {
-            rustix::fs::chmodat(place.dir(), place.path(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+            place.chmod(Mode::from_raw_mode(mode & 0o7777))?;
         }
         if change.uid.is_some() || change.gid.is_some() {
             let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));

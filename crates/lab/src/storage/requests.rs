@@ -120,20 +120,18 @@ impl Filesystem for PassThrough {
         reply: ReplyEntry,
     ) {
         let arrived = Instant::now();
-        let make = |place: Place| {
+        let made = self.make(request, (parent.0, name), mode, |place| {
             let (kind, mode) = (rustix::fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
             rustix::fs::mknodat(place.dir(), place.path(), kind, mode, device.into())
-        };
-        let made = self.tree.child(parent.0, name).and_then(make);
-        let made = made.and_then(|()| self.adopt(request, parent.0, name, mode));
+        });
         self.reply_entry(arrived, made, reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let arrived = Instant::now();
-        let make = |place: Place| rustix::fs::mkdirat(place.dir(), place.path(), Mode::from_raw_mode(mode & 0o7777));
-        let made = self.tree.child(parent.0, name).and_then(make);
-        let made = made.and_then(|()| self.adopt(request, parent.0, name, mode));
+        let made = self.make(request, (parent.0, name), mode, |place| {
+            rustix::fs::mkdirat(place.dir(), place.path(), Mode::from_raw_mode(mode & 0o7777))
+        });
         self.reply_entry(arrived, made, reply);
     }
 
@@ -151,9 +149,8 @@ impl Filesystem for PassThrough {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let arrived = Instant::now();
-        let make = |place: Place| rustix::fs::symlinkat(target, place.dir(), place.path());
-        let made = self.tree.child(parent.0, name).and_then(make);
-        let made = made.and_then(|()| self.adopt(request, parent.0, name, 0o777));
+        let make = |place: &Place| rustix::fs::symlinkat(target, place.dir(), place.path());
+        let made = self.make(request, (parent.0, name), 0o777, make);
         self.reply_entry(arrived, made, reply);
     }
 
@@ -174,13 +171,14 @@ impl Filesystem for PassThrough {
 
     fn link(&self, _request: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let arrived = Instant::now();
-        let make = |old: Place, new: Place| {
+        let make = |old: Place| {
+            let new = self.tree.child(parent.0, name)?;
+            // What is to be followed is the name of an open file below `/proc`.
             let follow = if old.flags().is_empty() { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
-            rustix::fs::linkat(old.dir(), old.path(), new.dir(), new.path(), follow)
+            rustix::fs::linkat(old.dir(), old.path(), new.dir(), new.path(), follow)?;
+            self.enter_at(&new, parent.0)
         };
-        let places = self.tree.place(node.0).and_then(|old| Ok((old, self.tree.child(parent.0, name)?)));
-        let made = places.and_then(|(old, new)| make(old, new));
-        self.reply_entry(arrived, made.and_then(|()| self.enter(parent.0, name)), reply);
+        self.reply_entry(arrived, self.tree.place(node.0).and_then(make), reply);
     }
 
     fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -206,8 +204,8 @@ impl Filesystem for PassThrough {
             let flags_there = OFlags::from_bits_retain(flags as u32) & (OFlags::EXCL | OFlags::TRUNC) | OFlags::CREATE;
             let file = place.create(backing_flags(flags) | flags_there, Mode::from_raw_mode(mode & 0o7777))?;
             let attributes = match existed {
-                true => self.enter(parent.0, name)?,
-                false => self.adopt(request, parent.0, name, mode)?,
+                true => self.enter_at(&place, parent.0)?,
+                false => self.adopt(request, &place, parent.0, mode)?,
             };
             Ok((self.keep_file(attributes.ino.0, file), attributes))
         };
@@ -313,11 +311,13 @@ impl Filesystem for PassThrough {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let directory = self.tree.directory(node.0);
         let listed = self.list(handle, offset, |name, kind, next| {
             let is_own = name == "." || name == "..";
-            let attributes = match is_own {
-                true => Ok(placeholder(node.0, kind)),
-                false => self.enter(node.0, name),
+            let attributes = match &directory {
+                _ if is_own => Ok(placeholder(node.0, kind)),
+                Ok(directory) => self.enter_at(&self.tree.child_in(directory, name), node.0),
+                Err(error) => Err(*error),
             };
             // Removed since the directory was read.
             let Ok(attributes) = attributes else { return false };

@@ -5,6 +5,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::*;
 
 struct Mounted {
@@ -226,4 +228,53 @@ fn a_storage_still_in_use_can_be_dropped() {
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
+}
+
+#[test]
+fn a_link_put_into_the_middle_of_a_path_leads_nowhere() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    fs::create_dir_all(mounted.path("a/b")).unwrap();
+    fs::write(mounted.path("a/b/file"), "inside").unwrap();
+    let directory = File::open(mounted.path("a/b")).unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    fs::create_dir(outside.path().join("b")).unwrap();
+    for name in ["secret", "file"] {
+        fs::write(outside.path().join("b").join(name), "outside").unwrap();
+    }
+    fs::rename(mounted.backing("a"), mounted.backing("away")).unwrap();
+    symlink(outside.path(), mounted.backing("a")).unwrap();
+
+    let open = |name: &str, flags| rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o600));
+    assert!(open("secret", OFlags::RDONLY).is_err());
+    assert!(open("file", OFlags::RDONLY).is_err());
+    assert!(open("made", OFlags::WRONLY | OFlags::CREATE).is_err());
+    assert!(rustix::fs::mkdirat(&directory, "made", Mode::from_raw_mode(0o700)).is_err());
+    assert!(rustix::fs::symlinkat("x", &directory, "made").is_err());
+    assert!(rustix::fs::renameat(&directory, "file", &directory, "made").is_err());
+    assert!(rustix::fs::unlinkat(&directory, "file", rustix::fs::AtFlags::empty()).is_err());
+    let entries = fs::read_dir(outside.path().join("b")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "secret"]);
+
+    // Only the link was in the way.
+    fs::remove_file(mounted.backing("a")).unwrap();
+    fs::rename(mounted.backing("away"), mounted.backing("a")).unwrap();
+    let mut text = String::new();
+    File::from(open("file", OFlags::RDONLY).unwrap()).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "inside");
+}
+
+#[test]
+fn a_link_put_in_place_of_a_file_has_no_mode_of_others_changed() {
+    let Some(mounted) = Mounted::new(StorageProfile::default()) else { return };
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(mounted.path("file"), "inside").unwrap();
+    fs::metadata(mounted.path("file")).unwrap();
+    fs::remove_file(mounted.backing("file")).unwrap();
+    symlink(outside.path(), mounted.backing("file")).unwrap();
+    // The kernel may remember the file, and ask for a change of its mode.
+    let _ = fs::set_permissions(mounted.path("file"), fs::Permissions::from_mode(0o777));
+    assert_eq!(outside.as_file().metadata().unwrap().mode() & 0o7777, 0o600);
 }

@@ -6,8 +6,9 @@
 //! Invariants:
 //! - A number is given to one backing inode only, and never again to another. An inode keeps it though the kernel has forgotten it for
 //!   want of memory: to programs it is the same file, as in the file systems that this stands for.
-//! - No path leaves the backing directory: names come from the kernel one component at a time, and the last component
-//!   is never followed if it is a symbolic link.
+//! - No path leaves the backing directory, whatever others put into it meanwhile: names come from the kernel one
+//!   component at a time, no link on the way to a directory is followed (`directory_below`), and the last name, on
+//!   which calls act from there, is never followed if it is a symbolic link.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// The kernel's number of the root directory.
@@ -53,7 +54,8 @@ pub(super) struct Place {
 }
 
 enum Anchor {
-    Root(Arc<OwnedFd>),
+    /// `path` is a name in this directory, or "." for the root itself.
+    Directory(Arc<OwnedFd>),
     /// `path` is the name of this open file below `/proc`.
     Open(#[expect(dead_code, reason = "keeps the descriptor open")] Arc<OwnedFd>),
 }
@@ -61,7 +63,7 @@ enum Anchor {
 impl Place {
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
         match &self.anchor {
-            Anchor::Root(root) => root.as_fd(),
+            Anchor::Directory(directory) => directory.as_fd(),
             Anchor::Open(_) => CWD,
         }
     }
@@ -70,9 +72,14 @@ impl Place {
         &self.path
     }
 
+    /// As it is spelled in its directory.
+    pub(super) fn name(&self) -> &OsStr {
+        self.path.as_os_str()
+    }
+
     pub(super) fn flags(&self) -> AtFlags {
         match self.anchor {
-            Anchor::Root(_) => AtFlags::SYMLINK_NOFOLLOW,
+            Anchor::Directory(_) => AtFlags::SYMLINK_NOFOLLOW,
             Anchor::Open(_) => AtFlags::empty(),
         }
     }
@@ -87,10 +94,42 @@ impl Place {
 
     pub(super) fn create(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let no_follow = match self.anchor {
-            Anchor::Root(_) => OFlags::NOFOLLOW,
+            Anchor::Directory(_) => OFlags::NOFOLLOW,
             Anchor::Open(_) => OFlags::empty(),
         };
         rustix::fs::openat(self.dir(), &self.path, flags | no_follow | OFlags::CLOEXEC, mode)
+    }
+
+    /// Changes the mode of what is there, never of what a link there leads to: that call has no flag against it.
+    pub(super) fn chmod(&self, mode: Mode) -> Result<(), Errno> {
+        let opened = match self.anchor {
+            Anchor::Directory(_) => Some(self.open(OFlags::PATH)?),
+            Anchor::Open(_) => None,
+        };
+        let path = opened.as_ref().map_or_else(|| self.path.clone(), path_of);
+        rustix::fs::chmodat(CWD, path, mode, AtFlags::empty())
+    }
+}
+
+/// The name of an open file below `/proc`.
+fn path_of(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Opens a directory for calls that start from it. No link on the way is followed.
+fn directory_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(root, path, DIRECTORY, Mode::empty(), resolve) {
+        // Before Linux 5.6: one name after the other.
+        Err(Errno::NOSYS) => {
+            let mut directory = rustix::fs::openat(root, ".", DIRECTORY, Mode::empty())?;
+            for name in path {
+                directory = rustix::fs::openat(&directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+            }
+            Ok(directory)
+        }
+        opened => opened,
     }
 }
 
@@ -112,28 +151,45 @@ impl Tree {
     }
 
     pub(super) fn place(&self, number: u64) -> Result<Place, Errno> {
-        let nodes = self.lock();
-        let node = nodes.by_number.get(&number).ok_or(Errno::STALE)?;
-        if !node.is_nameless {
-            return Ok(Place { anchor: Anchor::Root(Arc::clone(&self.root)), path: nodes.path(number)? });
+        let (parent, name) = {
+            let nodes = self.lock();
+            let node = nodes.by_number.get(&number).ok_or(Errno::STALE)?;
+            if node.is_nameless {
+                let open = node.open.last().ok_or(Errno::STALE)?;
+                return Ok(Place { anchor: Anchor::Open(Arc::clone(open)), path: path_of(open) });
+            }
+            (node.parent, node.name.clone())
+        };
+        if number == ROOT {
+            return Ok(Place { anchor: Anchor::Directory(Arc::clone(&self.root)), path: PathBuf::from(".") });
         }
-        let open = node.open.last().ok_or(Errno::STALE)?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        Ok(Place { anchor: Anchor::Open(Arc::clone(open)), path })
+        Ok(Place { anchor: Anchor::Directory(self.directory(parent)?), path: name.into() })
     }
 
     pub(super) fn child(&self, parent: u64, name: &OsStr) -> Result<Place, Errno> {
-        let mut path = self.lock().path(parent)?;
-        path.push(&*self.spelled(parent, name));
-        Ok(Place { anchor: Anchor::Root(Arc::clone(&self.root)), path })
+        Ok(self.child_in(&self.directory(parent)?, name))
+    }
+
+    /// The same for several names of one directory.
+    pub(super) fn child_in(&self, directory: &Arc<OwnedFd>, name: &OsStr) -> Place {
+        let path = PathBuf::from(&*self.spelled(directory, name));
+        Place { anchor: Anchor::Directory(Arc::clone(directory)), path }
+    }
+
+    /// Where calls on the names of a directory start from: the root itself, or the one call that leads below it.
+    pub(super) fn directory(&self, number: u64) -> Result<Arc<OwnedFd>, Errno> {
+        if number == ROOT {
+            return Ok(Arc::clone(&self.root));
+        }
+        let path = self.lock().path(number)?;
+        directory_below(&self.root, &path).map(Arc::new)
     }
 
     /// The name as it is spelled in its directory: itself, unless upper and lower case are one here.
-    fn spelled<'n>(&self, parent: u64, name: &'n OsStr) -> Cow<'n, OsStr> {
+    fn spelled<'n>(&self, directory: &OwnedFd, name: &'n OsStr) -> Cow<'n, OsStr> {
         let there = || -> Result<Option<OsString>, Errno> {
-            let path = self.lock().path(parent)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
+            let directory = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
             for found in rustix::fs::Dir::new(directory)? {
                 let found = OsStr::from_bytes(found?.file_name().to_bytes()).to_owned();
                 if found.eq_ignore_ascii_case(name) {
@@ -146,9 +202,8 @@ impl Tree {
         found.ok().flatten().map_or(Cow::Borrowed(name), Cow::Owned)
     }
 
-    /// Gives the kernel one more reference to the inode found under a name; returns its number.
+    /// Gives the kernel one more reference to the inode found under a name, as it is spelled; returns its number.
     pub(super) fn enter(&self, parent: u64, name: &OsStr, stat: &Stat) -> u64 {
-        let name = &*self.spelled(parent, name);
         let mut nodes = self.lock();
         let inode = inode_of(stat);
         let number = match nodes.by_inode.get(&inode) {
@@ -202,9 +257,8 @@ impl Tree {
         }
     }
 
-    /// Takes note that `what` has a new name.
+    /// Takes note that `what` has a new name, as it is spelled.
     pub(super) fn rename(&self, what: &Stat, parent: u64, name: &OsStr) {
-        let name = &*self.spelled(parent, name);
         let mut nodes = self.lock();
         let Some(&number) = nodes.by_inode.get(&inode_of(what)) else { return };
         if let Some(node) = nodes.by_number.get_mut(&number) {
@@ -232,7 +286,7 @@ impl Tree {
 }
 
 impl Nodes {
-    /// The path of a directory or file below the root; "." for the root itself.
+    /// The path of a directory below the root; "." for the root itself.
     fn path(&self, number: u64) -> Result<PathBuf, Errno> {
         let mut names = Vec::new();
         let mut at = number;

@@ -161,7 +161,8 @@ fn hear(mut stream: UnixStream, raw: &Path, shared: &Shared, last: &mut String) 
     Ok(())
 }
 
-fn keep(path: &Path, line: &Value) -> Result<()> {
+/// One more line.
+pub fn keep(path: &Path, line: &Value) -> Result<()> {
     let mut file: File = OpenOptions::new().create(true).append(true).open(path).map_err(Error::io("open", path))?;
     file.write_all(format!("{line}\n").as_bytes()).map_err(Error::io("write", path))
 }

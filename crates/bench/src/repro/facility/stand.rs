@@ -63,7 +63,7 @@ pub struct Plan {
 }
 
 pub struct Stand<'a> {
-    lab: Lab,
+    pub lab: Lab,
     workspace: Workspace,
     program: PathBuf,
     logs: PathBuf,

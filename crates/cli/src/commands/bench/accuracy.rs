@@ -2,10 +2,10 @@
 
 use super::values::budget;
 use crate::commands::generate::of_bench;
-use crate::exit::Result;
+use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
-use bench::accuracy::{self, CELLS, Options, SETS};
+use bench::accuracy::{self, CELLS, Options, SETS, Verdict};
 use model::Exit;
 use model::quantity::duration;
 use std::path::PathBuf;
@@ -111,12 +111,43 @@ pub fn run(args: Args) -> Result<Exit> {
     let interrupt = Interrupt::watch()?;
     let verdicts = accuracy::run(&options, interrupt.flag(), &mut |text| note(text)).map_err(|e| of_bench(&e))?;
     line(accuracy::text(&verdicts, "of each run: accuracy.jsonl").trim_end());
-    Ok(Exit::Done)
+    judge(&verdicts)
+}
+
+/// Wrong bytes of ours are a failure of ours, not a figure.
+fn judge(verdicts: &[Verdict]) -> Result<Exit> {
+    match verdicts.iter().find(|verdict| verdict.wrong > 0) {
+        Some(Verdict { cell, set, wrong, .. }) => {
+            let message = format!("{cell}, {set}: {wrong} deliveries were not what was sent");
+            Err(error(Exit::Failed, message, "this is a bug: please report it with the lines of accuracy.jsonl"))
+        }
+        None => Ok(Exit::Done),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_delivery_fails_the_command_and_a_void_run_does_not() {
+        let verdict = |wrong| Verdict {
+            cell: "c".into(),
+            set: "s".into(),
+            best: None,
+            plan: None,
+            default: None,
+            rule: None,
+            failed: 2,
+            wrong,
+            void: 3,
+            errors: Vec::new(),
+            within: Vec::new(),
+            widths: Vec::new(),
+        };
+        assert!(matches!(judge(&[verdict(0)]), Ok(Exit::Done)));
+        assert_eq!(judge(&[verdict(0), verdict(1)]).unwrap_err().exit, Exit::Failed);
+    }
 
     #[test]
     fn cells_are_numbers_and_ranges_from_one() {

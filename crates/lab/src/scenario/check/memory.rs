@@ -1,5 +1,7 @@
 //! How much memory the packets of a laboratory take.
 
+use std::time::Duration;
+
 use model::quantity::ByteCount;
 
 use crate::scenario::{Error, Impairment, Kind, Link, Scenario};
@@ -22,6 +24,23 @@ impl Scenario {
         (bytes * COPIES) as u64
     }
 
+    /// Bytes that fill a path for a round trip, in the worst state that the timelines bring: over links with a limit,
+    /// and over those without.
+    pub fn window_bytes_max(&self) -> [f64; 2] {
+        let mut most = [0.0_f64; 2];
+        for (index, link) in self.links.iter().enumerate() {
+            for directions in states(link) {
+                let round_trip = self.round_trip_of(index, &directions).as_secs_f64();
+                for rate in directions.map(|direction| direction.bits_per_second) {
+                    let bytes = rate.unwrap_or(UNLIMITED_BITS_PER_SECOND) as f64 / 8.0 * round_trip;
+                    let kind = usize::from(rate.is_none());
+                    most[kind] = most[kind].max(bytes);
+                }
+            }
+        }
+        most
+    }
+
     pub(super) fn check_memory(&self, memory_available_bytes: u64) -> Result<(), Error> {
         let needed = self.in_flight_bytes_max();
         let usable = (memory_available_bytes as f64 * MEMORY_SHARE) as u64;
@@ -38,13 +57,17 @@ impl Scenario {
     }
 
     fn link_bytes_max(&self, index: usize) -> f64 {
-        let link = &self.links[index];
-        let beyond = self.round_trip_over(index) - link.round_trip();
         let bytes = |directions: &[Impairment; 2]| -> f64 {
-            let round_trip = beyond + directions.iter().map(|direction| direction.delay).sum::<std::time::Duration>();
+            let round_trip = self.round_trip_of(index, directions);
             directions.iter().map(|direction| direction_bytes(direction, direction.queue_bytes(round_trip))).sum()
         };
-        states(link).map(|directions| bytes(&directions)).fold(0.0, f64::max)
+        states(&self.links[index]).map(|directions| bytes(&directions)).fold(0.0, f64::max)
+    }
+
+    /// The longest over a link while its directions are these.
+    fn round_trip_of(&self, index: usize, directions: &[Impairment; 2]) -> Duration {
+        let beyond = self.round_trip_over(index) - self.links[index].round_trip();
+        beyond + directions.iter().map(|direction| direction.delay).sum::<Duration>()
     }
 }
 

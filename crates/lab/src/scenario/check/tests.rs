@@ -90,6 +90,21 @@ fn impossible_values_are_refused_with_the_direction_they_are_in() {
 }
 
 #[test]
+fn more_loss_than_bursts_of_that_length_can_make_is_refused() {
+    let with = |loss, burst| {
+        let mut scenario = continent();
+        (scenario.links[0].directions[0].loss, scenario.links[0].directions[0].loss_burst_segments) = (loss, burst);
+        scenario.check(PLENTY).map_err(|error| error.to_string())
+    };
+    for (loss, burst) in [(0.75, 3.0), (1.0, 3.0), (0.99, 1.0), (0.5, 1.5)] {
+        assert_eq!(with(loss, burst), Ok(()), "{loss} {burst}");
+    }
+    let said = with(0.8, 3.0).unwrap_err();
+    assert!(said.contains("link wan forward: loss 80% in bursts of 3 segments; use at most 75%"), "{said}");
+    assert!(with(0.7, 1.5).is_err());
+}
+
+#[test]
 fn timelines_must_make_sense() {
     let event = |set: fn(&mut Event)| {
         refusal(|s| {
