@@ -187,13 +187,11 @@ impl Progress {
     /// Changes whenever something was listed, moved or settled.
     pub fn mark(&self) -> u64 {
         let counts = self.counters.counts();
-        let listed = counts.files_listed + counts.directories + counts.bytes_listed;
-        let settled = counts.files_done + counts.files_skipped + counts.files_failed;
-        listed
-            .wrapping_add(settled)
-            .wrapping_add(counts.bytes_sent)
-            .wrapping_add(counts.bytes_resumed)
-            .wrapping_add(self.blocks_compared.load(Relaxed))
+        let listed = [counts.files_listed, counts.directories, counts.bytes_listed];
+        let settled = [counts.files_done, counts.files_skipped, counts.files_failed];
+        let moved = [counts.bytes_sent, counts.bytes_resumed, self.blocks_compared.load(Relaxed)];
+        // The other side makes sizes what it likes.
+        listed.into_iter().chain(settled).chain(moved).fold(0, u64::wrapping_add)
     }
 
     /// This side's lanes, added up.
@@ -456,6 +454,15 @@ impl Drop for LaneClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_beyond_all_bounds_are_no_standstill_and_no_failure() {
+        let progress = Progress::new();
+        count(&progress.counters.bytes_listed, u64::MAX);
+        let before = progress.mark();
+        count(&progress.counters.files_listed, 2);
+        assert_ne!(progress.mark(), before);
+    }
 
     #[test]
     fn time_is_counted_in_the_stage_it_was_spent_in() {

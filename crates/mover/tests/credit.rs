@@ -2,6 +2,7 @@
 
 use model::{JobId, Pin, TransferOptions};
 use mover::job::Port;
+use mover::limits::LANE_BYTES;
 use mover::receiver::{ReceiveJob, ReceiveSpec};
 use mover::shares::Holder;
 use mover::{Memory, Progress};
@@ -10,12 +11,15 @@ use std::time::{Duration, Instant};
 use store::posix::{PosixSink, beneath};
 use store::synthetic::NullSink;
 use wire::limits::{ENTRIES_MAX, ENTRIES_OPEN_MAX};
-use wire::message::{Entries, EntryRecord, FailureRecord, SourceFailures};
+use wire::message::{Entries, EntryRecord, FailureRecord, Seal, SourceFailures};
 use wire::{CloseCode, Message};
 
 /// Far more than the answer takes; only a hang meets it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DIRECTORY: u32 = 1;
+const FILE: u32 = 2;
+const PIPE: u32 = 4;
+const GROWING: u32 = 10;
 
 struct Told(Mutex<mpsc::Sender<Message>>);
 
@@ -84,6 +88,53 @@ fn giving_up_what_was_never_described_gives_no_credit() {
     }
     // Grants are sent by the call that settles: whatever there is has been said by now.
     assert_eq!(granted(&heard, ENTRIES_OPEN_MAX, Duration::ZERO), ENTRIES_OPEN_MAX);
+}
+
+/// A job that looks at nothing of what it is told, and its account.
+fn idle() -> (Arc<ReceiveJob>, Memory) {
+    let memory = Memory::of_endpoint(LANE_BYTES);
+    let options = TransferOptions::default();
+    let spec = ReceiveSpec { number: 1, id: JobId([1; 16]), sender: Pin([0; 32]), options, rename_to: None };
+    let port = Arc::new(Told(Mutex::new(mpsc::channel().0)));
+    let job = ReceiveJob::new(spec, Arc::new(NullSink), port, Progress::new(), None).unwrap();
+    job.charge_to(memory.clone());
+    (job, memory)
+}
+
+fn described(job: &Arc<ReceiveJob>, first: u64, kind: u32) {
+    let entry = EntryRecord { name: format!("f{first}").into_bytes(), kind, mode: 0o644, ..EntryRecord::default() };
+    job.handle(Message::Entries(Entries { job: 1, first, entries: vec![entry] })).unwrap();
+}
+
+#[test]
+fn seals_are_refused_where_nothing_grows_and_charged_where_something_does() {
+    let (job, memory) = idle();
+    let all = memory.free_to_hold_bytes();
+    let seal = |name_bytes| {
+        let seal = Seal { job: 1, object: 1, name: vec![b'n'; name_bytes], ..Seal::default() };
+        job.handle(Message::Seal(seal)).map_err(|refusal| refusal.code)
+    };
+    assert!((0..10_000).all(|_| seal(16_000) == Err(CloseCode::WrongState)));
+    assert_eq!(memory.free_to_hold_bytes(), all);
+    described(&job, 1, GROWING);
+    let free = memory.free_to_hold_bytes();
+    assert!((0..10_000).all(|_| seal(16_000) == Err(CloseCode::Malformed)));
+    assert_eq!(memory.free_to_hold_bytes(), free);
+    // One may be sealed again and again; what waits to be looked at is charged.
+    assert!((0..1000).all(|_| seal(255) == Ok(())));
+    assert!(memory.free_to_hold_bytes() + 1000 * 255 < free);
+}
+
+#[test]
+fn what_travels_in_chunks_is_charged_as_that_whatever_size_it_is_described_with() {
+    let (job, memory) = idle();
+    let mut taken = (1..).zip([FILE, PIPE, GROWING]).map(|(first, kind)| {
+        let before = memory.free_to_hold_bytes();
+        described(&job, first, kind);
+        before - memory.free_to_hold_bytes()
+    });
+    let [file, pipe, growing] = [(); 3].map(|()| taken.next().unwrap());
+    assert!(pipe >= file + 1024 && growing > pipe, "{file} {pipe} {growing}");
 }
 
 #[test]

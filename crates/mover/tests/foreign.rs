@@ -6,7 +6,7 @@ use mover::local::{LocalSpec, copy};
 use mover::{Ending, Memory, Progress, Report};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use store::posix::PosixSource;
 use store::{
@@ -23,6 +23,11 @@ struct Bucket {
     last: AtomicU64,
     asked_at_once_max: AtomicUsize,
     published_at_once_max: AtomicUsize,
+    /// A sync does not come back as long as this holds.
+    hangs: AtomicBool,
+    is_syncing: AtomicBool,
+    let_go: AtomicUsize,
+    is_discarded: AtomicBool,
 }
 
 #[derive(Clone)]
@@ -193,16 +198,41 @@ impl StagedFile for Upload {
         panic!("a job that asks for it is refused");
     }
 
-    fn publish(&self, entry: &Entry, _: PublishRule, _: bool) -> Result<()> {
+    fn make_durable(&self, _: &Entry) -> Result<()> {
+        while self.door.0.hangs.load(Relaxed) {
+            self.door.0.is_syncing.store(true, Relaxed);
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn publish(&self, entry: &Entry, _: PublishRule) -> Result<()> {
         let bytes = std::mem::take(&mut *self.bytes.lock().unwrap());
         self.door.0.objects.lock().unwrap().insert(self.door.path(entry), bytes);
         Ok(())
     }
 
-    fn discard(&self) {}
+    fn discard(&self) {
+        self.door.0.is_discarded.store(true, Relaxed);
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.door.0.let_go.fetch_add(1, Relaxed);
+    }
 }
 
 fn sent(source: Arc<dyn Source>, door: &Door, options: TransferOptions) -> Result<Report> {
+    sent_until(source, door, options, &|| false)
+}
+
+fn sent_until(
+    source: Arc<dyn Source>,
+    door: &Door,
+    options: TransferOptions,
+    is_over: &(dyn Fn() -> bool + Sync),
+) -> Result<Report> {
     let spec = LocalSpec {
         id: JobId([1; 16]),
         options,
@@ -212,7 +242,7 @@ fn sent(source: Arc<dyn Source>, door: &Door, options: TransferOptions) -> Resul
         is_sequential: false,
         memory: Memory::default(),
     };
-    copy(spec, source, Arc::new(door.clone()), Progress::new(), None, &|| false)
+    copy(spec, source, Arc::new(door.clone()), Progress::new(), None, &is_over)
 }
 
 /// Small files in directories, one that travels alone, and one of several chunks.
@@ -308,4 +338,23 @@ fn what_is_still_being_written_is_copied_as_it_was_listed() {
     assert!(matches!(report.ending, Ending::Finished(_)), "{:?}", report.ending);
     assert_eq!(report.snapshot.counts.files_done, files.len() as u64);
     assert!(*door.0.objects.lock().unwrap() == files);
+}
+
+/// Another attempt may be at work by then, and have published something newer.
+#[test]
+fn what_a_job_that_ended_waits_to_be_durable_gets_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = BTreeMap::from([(b"large".to_vec(), vec![7; (9 << 20) + 77])]);
+    let door = Door(Arc::default());
+    door.0.hangs.store(true, Relaxed);
+    let options = TransferOptions { fsync: Fsync::Batch, chunk_bytes: 1 << 20, ..TransferOptions::default() };
+    let is_over = || door.0.is_syncing.load(Relaxed);
+    let report = sent_until(source(dir.path(), &files), &door, options, &is_over).unwrap();
+    assert!(!matches!(report.ending, Ending::Finished(_)), "{:?}", report.ending);
+    door.0.hangs.store(false, Relaxed);
+    while door.0.let_go.load(Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    assert!(door.0.objects.lock().unwrap().is_empty());
+    assert!(!door.0.is_discarded.load(Relaxed), "it is complete, and stays for the next attempt");
 }

@@ -13,7 +13,7 @@ use mover::session::{AskError, PushSpec, Server};
 use mover::{Ending, Memory, Progress};
 use net::{DataStream, DialOptions, Identity, Listener, ServerTls};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use store::posix::PosixSource;
 use wire::data::{ChunkHeader, ChunkTrailer, Status, chunk_extra_bytes};
@@ -489,8 +489,33 @@ fn an_object_whose_streams_keep_breaking_does_not_fail_by_that() {
     assert!(std::fs::read(dir.path().join("in/1")).unwrap() == object.content);
 }
 
+#[test]
+fn a_pipe_whose_chunks_are_short_before_its_end_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+    raw.open(&options);
+    raw.say(entries(1, PIPE, 1));
+    raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+    let (object, extent) = (ObjectId(1), Extent::new(0, 1));
+    let frame = FrameHeader::new(FrameType::Chunk, 1 + chunk_extra_bytes(options.digest)).encode();
+    let header = ChunkHeader { object, extent }.encode();
+    let bound = options.digest.of_object(b"x").bind(object, extent);
+    let mut trailer = Vec::new();
+    ChunkTrailer { status: Status::Good, object_bytes: 1, bound }.put(&mut trailer);
+    raw.join().send(&[&[&frame[..], &header, b"x", &trailer[..]].concat()]).unwrap();
+    let refusal = raw.hear_refusal();
+    assert!(refusal.code == CloseCode::Malformed && refusal.text.contains("shorter than chunks are"), "{refusal}");
+}
+
 /// An endpoint that takes everything and says nothing more than that it is there.
 fn mute(features: u64) -> Endpoint {
+    saying(features, &[])
+}
+
+/// The same; it says this besides, each in a record of its own, and answers nothing.
+fn saying(features: u64, records: &'static [&'static [u8]]) -> Endpoint {
     let identity = Identity::generate().unwrap();
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().to_string();
@@ -503,6 +528,7 @@ fn mute(features: u64) -> Endpoint {
         if head[0] == FrameType::Message as u8 {
             let welcome = Welcome { version: 1, features, streams_max: 8, ..Welcome::default() };
             let _ = stream.send(&[&message::encode(welcome)]);
+            let _ = records.iter().try_for_each(|record| stream.send(&[*record]));
         }
         let mut sink = vec![0; 1 << 16];
         while stream.recv(&mut sink).is_ok_and(|bytes| bytes > 0) {}
@@ -526,6 +552,28 @@ fn an_endpoint_that_answers_and_never_gets_on_is_no_progress() {
     let Ending::Cancelled { by_peer: false, refusal } = ending else { panic!("{ending}") };
     assert_eq!(refusal.code, CloseCode::NoProgress);
     assert!(refusal.text.contains("although both sides answer"), "{refusal}");
+}
+
+/// Bytes that no frame begins with, and more after them.
+const GARBAGE: &[&[u8]] = &[&[99, 0, 0, 0, 1, 0, 0, 0], &[0], &[0; 16 << 10], &[0; 16 << 10]];
+
+#[test]
+fn whoever_waits_for_an_endpoint_that_goes_on_after_it_was_refused_hears_of_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(dir.path());
+    let from = dir.path().to_owned();
+    let (ended, has_ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let client = client(&saying(feature::ALL, GARBAGE), Some(0));
+        let question = Question::List { paths: vec![Vec::new()], levels: 0, digest: None };
+        let asked = client.ask(&question, &|| false, &mut |_| true);
+        let _ = ended.send(asked.is_err());
+        let ending = push(&saying(feature::ALL, GARBAGE), &from);
+        let _ = ended.send(matches!(ending, Ending::Cancelled { by_peer: false, .. }));
+    });
+    for what in ["a question", "a job"] {
+        assert!(has_ended.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("{what} goes on: {e}")), "{what}");
+    }
 }
 
 #[test]

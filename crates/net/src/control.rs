@@ -5,6 +5,7 @@
 //!   flood each other cannot lock up.
 //! - Queued bytes are bounded. Only senders wait for room, and never the loop's own thread.
 //! - Once the loop is gone (also by a panic of its handler) every sender is told so.
+//! - A stream whose end was asked for ends, whatever the peer does or leaves undone.
 //!
 //! Not here: frames, pings (the handler sends them on a tick), what to do when the stream ends.
 
@@ -35,11 +36,20 @@ pub struct ControlOptions {
     pub idle_timeout: Duration,
     /// Time between two ticks. Ticks missed while the handler was busy are not made up for.
     pub tick: Duration,
+    /// How long a stream whose end was asked for goes on: for what is queued to leave, and for the peer to close too.
+    pub end_timeout: Duration,
 }
 
 impl Default for ControlOptions {
     fn default() -> Self {
-        Self { queued_bytes_max: 8 << 20, idle_timeout: Duration::from_secs(30), tick: Duration::from_secs(1) }
+        Self {
+            queued_bytes_max: 8 << 20,
+            idle_timeout: Duration::from_secs(30),
+            tick: Duration::from_secs(1),
+            // All that may be queued leaves in it at 2.3 Mbit/s, so that no peer that reads is cut off; one that does not keeps a
+            // thread, and what it was not sent, no longer than silence would.
+            end_timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -65,7 +75,7 @@ pub enum ControlEnd {
     Aborted,
     /// The connection ended without close_notify.
     Truncated,
-    /// Nothing was received for the idle timeout.
+    /// Nothing was received for the idle timeout, or the peer did not take what was queued in the time that an end may take.
     TimedOut,
     /// The connection failed, or the peer broke TLS (`InvalidData`).
     Io(io::Error),
@@ -133,7 +143,8 @@ pub struct ControlStream {
     is_peer_closed: bool,
     last_received: Instant,
     next_tick: Instant,
-    linger_deadline: Option<Instant>,
+    /// From when on the end is not waited for any more; it only comes nearer.
+    end_deadline: Option<Instant>,
 }
 
 impl Connection {
@@ -173,7 +184,7 @@ impl ControlStream {
             is_peer_closed: false,
             last_received: now,
             next_tick: now + options.tick,
-            linger_deadline: None,
+            end_deadline: None,
         };
         Ok((ControlSender { queue, aborter }, control))
     }
@@ -248,7 +259,7 @@ impl ControlStream {
                 0 => {
                     sealed += self.records.seal_close_notify(out)?;
                     self.is_close_sent = true;
-                    self.linger_deadline.get_or_insert(Instant::now() + LINGER_MAX);
+                    end_within(&mut self.end_deadline, LINGER_MAX);
                     break;
                 }
                 bytes => sealed += self.records.seal_gathered(bytes, out)?,
@@ -291,7 +302,7 @@ impl ControlStream {
                 Ok((Taken::Closed, _)) => {
                     self.is_peer_closed = true;
                     self.queue.finish();
-                    self.linger_deadline.get_or_insert(Instant::now() + LINGER_MAX);
+                    end_within(&mut self.end_deadline, LINGER_MAX);
                 }
                 Err(e) => return ControlFlow::Break(ControlEnd::Io(self.socket.fail(&mut self.records, e))),
             }
@@ -302,10 +313,15 @@ impl ControlStream {
 
     /// Ends the loop once both sides have closed, or one of them has waited long enough for the other.
     fn end_if_closed(&mut self, now: Instant) -> Flow {
+        let was_finished_by_sender = self.queue.was_finished_by_sender();
+        // Whatever the peer still sends: it may send for ever, and take nothing.
+        if was_finished_by_sender && self.end_deadline.is_none() {
+            end_within(&mut self.end_deadline, self.options.end_timeout);
+        }
         let is_flushed = self.is_close_sent && self.unsent.is_empty();
-        let is_linger_over = self.linger_deadline.is_some_and(|deadline| now >= deadline);
-        let is_over = (self.is_peer_closed || self.queue.is_leaving()) && is_flushed || is_linger_over;
-        match (is_over, self.queue.was_finished_by_sender()) {
+        let is_too_late = self.end_deadline.is_some_and(|deadline| now >= deadline);
+        let is_over = (self.is_peer_closed || self.queue.is_leaving()) && is_flushed || is_too_late;
+        match (is_over, was_finished_by_sender) {
             (false, _) => Flow::Continue(()),
             // The peer took nothing more within the time that a close may take.
             (true, true) if !is_flushed => Flow::Break(ControlEnd::TimedOut),
@@ -316,7 +332,7 @@ impl ControlStream {
 
     fn wait(&mut self, now: Instant) -> Flow {
         let idle_deadline = Some(self.last_received + self.options.idle_timeout).filter(|_| !self.is_peer_closed);
-        let deadlines = [Some(self.next_tick), idle_deadline, self.linger_deadline];
+        let deadlines = [Some(self.next_tick), idle_deadline, self.end_deadline];
         let deadline = deadlines.into_iter().flatten().min().unwrap_or(self.next_tick);
         let timeout = timespec(deadline.saturating_duration_since(now));
 
@@ -349,6 +365,12 @@ impl Drop for ControlStream {
             let _ = self.socket.tcp.shutdown(Shutdown::Write);
         }
     }
+}
+
+/// Brings the end nearer, if it is not as near already.
+fn end_within(deadline: &mut Option<Instant>, time: Duration) {
+    let latest = Instant::now() + time;
+    *deadline = Some(deadline.map_or(latest, |deadline| deadline.min(latest)));
 }
 
 fn stop_if_asked(flow: ControlFlow<()>) -> Flow {

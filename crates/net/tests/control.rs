@@ -180,6 +180,28 @@ fn silence_ends_the_loop_and_pings_prevent_it() {
 }
 
 #[test]
+fn a_peer_that_reads_nothing_and_goes_on_sending_does_not_keep_a_stream_whose_end_was_asked_for() {
+    let (near, far) = connections();
+    let options = ControlOptions { queued_bytes_max: 64 << 20, end_timeout: Duration::from_millis(500), ..options() };
+    let (sender, stream) = near.into_control(options).unwrap();
+    // Far more than both sockets take of it.
+    sender.send(vec![0; 64 << 20]).unwrap();
+    let mut far = far.into_data();
+    let talking = thread::spawn(move || {
+        while far.send(&[b"x"]).is_ok() {
+            thread::park_timeout(Duration::from_millis(100));
+        }
+    });
+    sender.close_after_flush();
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || ended.send(stream.run(|_| ControlFlow::Continue(()))));
+    let end = end.recv_timeout(Duration::from_secs(10)).expect("it goes on for as long as the peer sends");
+    assert!(matches!(end, ControlEnd::TimedOut), "{end:?}");
+    assert_eq!(sender.send(vec![1]), Err(SendError::Closed));
+    talking.join().unwrap();
+}
+
+#[test]
 fn an_abort_ends_the_loop_from_another_thread() {
     let (near, far) = connections();
     let (sender, _, near) = collect(near, options());

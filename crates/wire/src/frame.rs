@@ -81,9 +81,13 @@ impl FrameHeader {
         match FrameType::from_number(self.frame_type) {
             Some(known) => Ok(Some(known)),
             None if self.flags & FLAG_SKIPPABLE != 0 && self.body_bytes as usize <= CONTROL_BODY_BYTES_MAX => Ok(None),
-            None => Err(Refusal::new(CloseCode::Malformed, &format!("unknown frame type {}", self.frame_type))),
+            None => Err(unknown(self.frame_type)),
         }
     }
+}
+
+fn unknown(frame_type: u8) -> Refusal {
+    Refusal::new(CloseCode::Malformed, &format!("unknown frame type {frame_type}"))
 }
 
 /// Bytes of a frame with its body.
@@ -98,17 +102,19 @@ pub fn encode(frame_type: FrameType, body: &[u8]) -> Vec<u8> {
 pub type EachFrame<'a> = &'a mut dyn FnMut(FrameType, &[u8]) -> Result<(), Refusal>;
 
 /// Cuts a stream of bytes into message frames, in pieces of any size. Memory is bounded by one frame, and that by what the
-/// message in it may be long.
+/// message in it may be long. Once it has refused something it holds nothing and takes nothing more: where a frame ends is not
+/// known any more.
 pub struct FrameReader {
     held: Vec<u8>,
     body_bytes_max: usize,
     skipping: usize,
+    refused: Option<Refusal>,
 }
 
 impl FrameReader {
     /// Starts with the bound for peers that are not authenticated yet.
     pub fn new() -> FrameReader {
-        FrameReader { held: Vec::new(), body_bytes_max: HELLO_BODY_BYTES_MAX, skipping: 0 }
+        FrameReader { held: Vec::new(), body_bytes_max: HELLO_BODY_BYTES_MAX, skipping: 0, refused: None }
     }
 
     /// Lifts the bound to that of an authenticated session.
@@ -116,8 +122,19 @@ impl FrameReader {
         self.body_bytes_max = CONTROL_BODY_BYTES_MAX;
     }
 
-    /// Takes in bytes; `each` gets the body of every complete message frame and may refuse it.
-    pub fn push(&mut self, mut bytes: &[u8], each: EachFrame<'_>) -> Result<(), Refusal> {
+    /// Takes in bytes; `each` gets the body of every complete message frame and may refuse it. After a refusal every later call
+    /// returns the same one.
+    pub fn push(&mut self, bytes: &[u8], each: EachFrame<'_>) -> Result<(), Refusal> {
+        if let Some(refusal) = &self.refused {
+            return Err(refusal.clone());
+        }
+        self.cut(bytes, each).inspect_err(|refusal| {
+            self.held = Vec::new();
+            self.refused = Some(refusal.clone());
+        })
+    }
+
+    fn cut(&mut self, mut bytes: &[u8], each: EachFrame<'_>) -> Result<(), Refusal> {
         while !bytes.is_empty() {
             if self.skipping > 0 {
                 let skipped = self.skipping.min(bytes.len());
@@ -137,7 +154,7 @@ impl FrameReader {
             }
             if self.held.len() >= HEADER_BYTES && self.held.len() == self.whole()? {
                 let frame = std::mem::take(&mut self.held);
-                let kind = FrameType::from_number(frame[0]).expect("checked with the header");
+                let kind = FrameType::from_number(frame[0]).ok_or_else(|| unknown(frame[0]))?;
                 each(kind, &frame[HEADER_BYTES..])?;
                 if frame.capacity() <= KEPT_BYTES_MAX {
                     self.held = frame;
@@ -257,20 +274,50 @@ mod tests {
         }
     }
 
+    const HOSTILE: [[u8; HEADER_BYTES]; 10] = [
+        [1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        [1, 0, 0, 0, 0, 0, 0x10, 0],
+        [1, 2, 0, 0, 0, 0, 0, 0],
+        [1, 0, 1, 0, 0, 0, 0, 0],
+        [2, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        [77, 0, 0, 0, 0, 0, 0, 0],
+        [77, 0, 0, 0, 1, 0, 0, 0],
+        [77, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        [99, 0, 0, 0, 1, 0, 0, 0],
+        [3, 0, 0, 0, 1, 0, 0, 0],
+    ];
+
     #[test]
     fn hostile_headers_are_refused_before_anything_is_held() {
-        for bad in [
-            [1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
-            [1, 0, 0, 0, 0, 0, 0x10, 0],
-            [1, 2, 0, 0, 0, 0, 0, 0],
-            [1, 0, 1, 0, 0, 0, 0, 0],
-            [77, 0, 0, 0, 0, 0, 0, 0],
-            [77, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
-            [3, 0, 0, 0, 1, 0, 0, 0],
-        ] {
+        for bad in HOSTILE {
             let mut reader = FrameReader::new();
             assert!(collect(&mut reader, &bad).is_err(), "{bad:?}");
             assert!(reader.held.capacity() < 64);
+        }
+    }
+
+    /// Whoever refuses goes on receiving until the peer has heard of it.
+    #[test]
+    fn after_a_refusal_whatever_comes_is_refused_and_nothing_of_it_is_held() {
+        let piece = vec![0; 16 << 10];
+        let refused_by_its_taker = encode(FrameType::Message, b"one");
+        for bad in HOSTILE.iter().map(|bad| &bad[..]).chain([&refused_by_its_taker[..]]) {
+            let mut reader = FrameReader::new();
+            let mut taken = 0;
+            let mut push = |bytes: &[u8]| {
+                let refused = reader.push(bytes, &mut |_, _| {
+                    taken += 1;
+                    Err(Refusal::new(CloseCode::WrongState, "not now"))
+                });
+                (refused, reader.held.capacity())
+            };
+            let (first, _) = push(bad);
+            assert!(first.is_err(), "{bad:?}");
+            for bytes in std::iter::once(&piece[..1]).chain((0..64).map(|_| &piece[..])) {
+                let (refused, held) = push(bytes);
+                assert!(refused == first && held < 64, "{bad:?}: {refused:?} with {held} bytes held");
+            }
+            assert!(taken <= 1);
         }
     }
 

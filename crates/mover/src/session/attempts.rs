@@ -8,7 +8,10 @@ use super::running::Running;
 use model::{JobId, Pin};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often an attempt that waits for another one looks whether it is still wanted.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The jobs of an endpoint of which there may be several attempts.
 #[derive(Default)]
@@ -41,13 +44,17 @@ pub(super) struct Opening<'a> {
     job: (Pin, JobId),
 }
 
-impl Opening<'_> {
-    pub fn begin(attempts: &Attempts, job: (Pin, JobId)) -> Opening<'_> {
+impl<'a> Opening<'a> {
+    /// Waits for its turn, for as long as the storage of another attempt takes. Nothing where its session is over before.
+    pub fn begin(attempts: &'a Attempts, job: (Pin, JobId), is_over: &dyn Fn() -> bool) -> Option<Opening<'a>> {
         let mut opening = attempts.opening.lock().unwrap();
         while !opening.insert(job) {
-            opening = attempts.opened.wait(opening).unwrap();
+            if is_over() {
+                return None;
+            }
+            opening = attempts.opened.wait_timeout(opening, WAIT_INTERVAL).unwrap().0;
         }
-        Opening { attempts, job }
+        Some(Opening { attempts, job })
     }
 }
 
@@ -55,5 +62,31 @@ impl Drop for Opening<'_> {
     fn drop(&mut self) {
         self.attempts.opening.lock().unwrap().remove(&self.job);
         self.attempts.opened.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_waits_for_the_one_before_it_and_not_beyond_the_end_of_its_session() {
+        let (attempts, job) = (Attempts::default(), (Pin([1; 32]), JobId([2; 16])));
+        let first = Opening::begin(&attempts, job, &|| false).unwrap();
+        assert!(Opening::begin(&attempts, job, &|| true).is_none());
+        let (waits, is_waiting) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let note = || {
+                    let _ = waits.send(());
+                    false
+                };
+                Opening::begin(&attempts, job, &note).is_some()
+            });
+            is_waiting.recv().unwrap();
+            drop(first);
+            assert!(second.join().unwrap());
+        });
+        assert!(Opening::begin(&attempts, job, &|| true).is_some(), "the turn is given back");
     }
 }

@@ -27,7 +27,7 @@ use crate::sender::SendJob;
 use model::options::{Buffer, Wait};
 use model::{JobId, Name, Pin, SessionId, TransferOptions};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use store::spool::Spool;
 use store::{Order, Sink, Source};
@@ -501,22 +501,16 @@ impl Shared {
     fn run(&self, stream: net::ControlStream) {
         let mut reader = FrameReader::new();
         reader.authenticated();
-        let outcome = run_control(&self.session, stream, reader, &mut |message| self.answer(message));
-        let mut state = self.state.lock().unwrap();
-        let ending = match outcome {
+        let failed = "a thread of this program failed; this is a bug";
+        let mut ongoing = Ongoing { shared: self, ending: Ending::Lost(failed.into()) };
+        ongoing.ending = match run_control(&self.session, stream, reader, &mut |message| self.answer(message)) {
             ControlOutcome::Closed(refusal) => {
-                state.refused.get_or_insert(refusal.clone());
+                self.state.lock().unwrap().refused.get_or_insert(refusal.clone());
                 Ending::Cancelled { by_peer: true, refusal }
             }
             ControlOutcome::Refused(refusal) => Ending::Cancelled { by_peer: false, refusal },
             ControlOutcome::Lost(why) => Ending::Lost(why),
         };
-        state.ended = Some(ending.clone());
-        drop(state);
-        self.session.end_jobs(&ending);
-        self.answers.close();
-        self.replies.close();
-        self.changed.notify_all();
     }
 
     /// What the endpoint says of the session and of opening jobs.
@@ -569,5 +563,22 @@ impl Shared {
         }
         self.changed.notify_all();
         Ok(())
+    }
+}
+
+/// A session until it is over. Whoever waits for something of it hears of its end, also when its thread panics.
+struct Ongoing<'a> {
+    shared: &'a Shared,
+    ending: Ending,
+}
+
+impl Drop for Ongoing<'_> {
+    fn drop(&mut self) {
+        let Shared { session, answers, replies, state, changed, .. } = self.shared;
+        state.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(self.ending.clone());
+        session.end_jobs(&self.ending);
+        answers.close();
+        replies.close();
+        changed.notify_all();
     }
 }

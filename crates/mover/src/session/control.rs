@@ -66,6 +66,8 @@ pub(crate) fn run_control(
             tick(session, &mut last_ping);
             ControlFlow::Continue(())
         }
+        // Nothing of it counts any more. It is received so that the peer comes to read why.
+        ControlEvent::Received(_) if outcome.is_some() => ControlFlow::Continue(()),
         ControlEvent::Received(bytes) => {
             let mut closed = None;
             let taken = reader.push(bytes, &mut |frame_type, body| {

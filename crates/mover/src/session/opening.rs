@@ -87,7 +87,9 @@ impl Server {
         let started = session.guest().and_then(|guest| {
             let seat = self.seat_job(guest, &options)?;
             // Until it is known as the newest attempt, another one must not look for older ones.
-            let _opening = Opening::begin(&self.attempts, (grant.party(), id));
+            let is_over = || session.openings.ended().is_some();
+            let ended = || Refusal::new(CloseCode::Cancelled, "its session is over");
+            let _opening = Opening::begin(&self.attempts, (grant.party(), id), &is_over).ok_or_else(ended)?;
             self.take_over(grant.party(), id, session)?;
             let opened = self.host.open(grant, id, direction, &open, &options)?;
             options.class = Some(self.host.class(grant, &options));

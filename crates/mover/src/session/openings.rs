@@ -102,7 +102,8 @@ impl Openings {
         }
     }
 
-    fn ended(&self) -> Option<Ending> {
+    /// Why the session is over, if it is.
+    pub fn ended(&self) -> Option<Ending> {
         self.state().ended.clone()
     }
 

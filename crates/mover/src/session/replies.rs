@@ -3,9 +3,9 @@
 //! Not here: the requests (`question`), and what an endpoint says (`requests`).
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::limits::ORDERS_TOLD_MAX;
 use wire::{CloseCode, Message, Refusal};
 
@@ -23,7 +23,7 @@ impl Replies {
     /// One that nobody waits for any more is passed over.
     pub fn take(&self, message: Message) -> Result<(), Refusal> {
         let number = number_of(&message).unwrap_or(0);
-        let mut open = self.open.lock().unwrap();
+        let mut open = self.open();
         let is_last = matches!(message, Message::OrderTaken(_));
         let Some(waiting) = open.get(&number) else { return Ok(()) };
         let is_full = matches!(waiting.try_send(message), Err(TrySendError::Full(_)));
@@ -39,16 +39,21 @@ impl Replies {
     pub fn begin(&self) -> (u32, Receiver<Message>) {
         let number = self.last.fetch_add(1, Relaxed) + 1;
         let (sender, received) = sync_channel(ANSWERS_MAX);
-        self.open.lock().unwrap().insert(number, sender);
+        self.open().insert(number, sender);
         (number, received)
     }
 
     pub fn forget(&self, number: u32) {
-        self.open.lock().unwrap().remove(&number);
+        self.open().remove(&number);
     }
 
     pub fn close(&self) {
-        self.open.lock().unwrap().clear();
+        self.open().clear();
+    }
+
+    /// Also after a thread panicked with it: whoever waits is to hear of the end.
+    fn open(&self) -> MutexGuard<'_, HashMap<u32, SyncSender<Message>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

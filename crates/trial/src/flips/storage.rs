@@ -303,9 +303,13 @@ impl StagedFile for FlipFile {
         self.inner.reread(check)
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> store::Result<()> {
+    fn make_durable(&self, entry: &Entry) -> store::Result<()> {
+        self.inner.make_durable(entry)
+    }
+
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> store::Result<()> {
         self.change_file();
-        self.inner.publish(entry, rule, sync)
+        self.inner.publish(entry, rule)
     }
 
     fn discard(&self) {

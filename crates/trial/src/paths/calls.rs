@@ -193,7 +193,7 @@ fn large(sink: &PosixSink, entry: &Entry, round: u64) -> store::Result<()> {
         .write_at(0, INSIDE)
         .and_then(|()| staged.append_journal(b"journal"))
         .and_then(|()| staged.checkpoint())
-        .and_then(|()| staged.publish(entry, PublishRule::NoReplace, false));
+        .and_then(|()| staged.publish(entry, PublishRule::NoReplace));
     if published.is_err() {
         staged.discard();
     }

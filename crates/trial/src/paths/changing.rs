@@ -103,6 +103,7 @@ fn prune(sink: &PosixSink, extra: &[u8]) {
         sink.prune(&mut Prune {
             directories: &[ObjectId(D)],
             is_listed: &|_, name| name.as_bytes() != extra,
+            is_listed_alike: &|_, _| false,
             fate: &|_, _| Fate::Remove,
             is_rehearsal: false,
             removed: &mut |_, _| {},

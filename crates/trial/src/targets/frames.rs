@@ -34,17 +34,17 @@ fn control(how: u8, stream: &[u8]) {
         if how & 1 == 1 {
             reader.authenticated();
         }
-        let mut frames = Vec::new();
+        let (mut frames, mut is_refused) = (Vec::new(), false);
         for piece in stream.chunks(piece) {
             let pushed = reader.push(piece, &mut |kind, body| {
                 frames.push((kind, body.to_vec()));
                 Ok(())
             });
-            if pushed.is_err() {
-                return (frames, true);
-            }
+            // As a session does, which goes on receiving until its peer has heard of the refusal.
+            assert!(pushed.is_err() || !is_refused, "a reader goes on after it has refused");
+            is_refused |= pushed.is_err();
         }
-        (frames, false)
+        (frames, is_refused)
     };
     let whole = read(stream.len().max(1));
     let cut = read(usize::from(how >> 1) + 1);
