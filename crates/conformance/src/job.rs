@@ -137,7 +137,7 @@ impl Attempt {
     pub fn put_large(&self, entry: &Entry, content: &[u8], rule: PublishRule) -> Result<(), Fault> {
         let file = self.begin(entry)?;
         file.write_at(0, content)?;
-        Ok(file.publish(entry, rule, false)?)
+        Ok(file.publish(entry, rule)?)
     }
 
     /// Ends the attempt, with what it leaves for the next one.

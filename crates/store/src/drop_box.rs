@@ -91,6 +91,10 @@ fn made(entry: &Entry, tag: &str, make: impl Fn(&Entry) -> Result<bool>) -> Resu
 }
 
 impl Sink for DropBox {
+    fn cannot_sync(&self) -> bool {
+        self.inner.cannot_sync()
+    }
+
     fn facts(&self) -> Result<SinkFacts> {
         let facts = self.inner.facts()?;
         // A name is taken when an object is published, and not before.
@@ -301,6 +305,12 @@ struct DropFile {
     tag: Arc<str>,
 }
 
+impl DropFile {
+    fn placed(&self, entry: &Entry) -> Result<Entry> {
+        Ok(Entry { generation: entry.generation, ..placed(&*self.inner, entry, &self.tag)? })
+    }
+}
+
 impl StagedFile for DropFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.file.write_at(offset, bytes)
@@ -358,10 +368,16 @@ impl StagedFile for DropFile {
         self.file.reread(check)
     }
 
-    fn publish(&self, entry: &Entry, _: PublishRule, sync: bool) -> Result<()> {
-        let mut placed = placed(&*self.inner, entry, &self.tag)?;
-        placed.generation = entry.generation;
-        self.file.publish(&placed, PublishRule::NoReplace, sync)
+    fn outlasts_its_host(&self) -> bool {
+        self.file.outlasts_its_host()
+    }
+
+    fn make_durable(&self, entry: &Entry) -> Result<()> {
+        self.file.make_durable(&self.placed(entry)?)
+    }
+
+    fn publish(&self, entry: &Entry, _: PublishRule) -> Result<()> {
+        self.file.publish(&self.placed(entry)?, PublishRule::NoReplace)
     }
 
     fn discard(&self) {
@@ -468,7 +484,7 @@ mod tests {
         again.write_at(8, b"ij").unwrap();
         let mut complete = file.clone();
         complete.generation.size_bytes = 10;
-        again.publish(&complete, PublishRule::Replace, false).unwrap();
+        again.publish(&complete, PublishRule::Replace).unwrap();
         assert_eq!(fs::read(dir.path().join("f.~77~")).unwrap(), b"abcdefghij");
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"others'");
     }

@@ -247,7 +247,7 @@ impl SinkLane for PipeSinkLane {
 
     fn seal(&mut self, entry: &Entry, _: bool) -> Result<Staged> {
         self.output.write_at(0, &self.held)?;
-        self.output.publish(entry, PublishRule::NoReplace, false)?;
+        self.output.publish(entry, PublishRule::NoReplace)?;
         Ok(Staged::new(0, 0, PublishRule::NoReplace))
     }
 
@@ -292,7 +292,7 @@ impl StagedFile for PipeOutput {
         Err(Error::of_kind(FailureKind::ReadError, "read back", b"", "a pipe cannot be read back"))
     }
 
-    fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
+    fn publish(&self, _: &Entry, _: PublishRule) -> Result<()> {
         self.state.lock().unwrap().0.flush().map_err(|e| Error::new("write pipe", b"", e))
     }
 

@@ -47,6 +47,8 @@ pub struct Prune<'a> {
     pub directories: &'a [ObjectId],
     /// Whether the source has this name in one of them.
     pub is_listed: &'a dyn Fn(ObjectId, &Name) -> bool,
+    /// Whether the source has it there but for upper and lower case.
+    pub is_listed_alike: &'a dyn Fn(ObjectId, &Name) -> bool,
     /// What becomes of a path, a directory or not, that the source does not have.
     pub fate: &'a dyn Fn(&[u8], bool) -> Fate,
     /// Everything is looked at and told, and nothing removed.
@@ -148,6 +150,12 @@ pub struct Parts {
 
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
+
+    /// The storage is none in memory, though its facts say `is_memory_backed`, and has no way to make anything durable: a power failure
+    /// may take what lies there, and nobody is told.
+    fn cannot_sync(&self) -> bool {
+        false
+    }
 
     /// The job is a slice of one that several hosts work on. When this returns, nothing more appears of the slices that it takes
     /// over, whichever host still works on them; and once another one has taken this slice over, nothing of it. Only before
@@ -469,6 +477,12 @@ pub trait StagedFile: Send + Sync {
         None
     }
 
+    /// What a checkpoint vouched for outlasts a restart of the host that has it, or that host is this one, whose restarts are known.
+    /// Where neither is so, all of it is read back.
+    fn outlasts_its_host(&self) -> bool {
+        true
+    }
+
     /// Appends to the journal; the bytes mean nothing to the storage.
     fn append_journal(&self, bytes: &[u8]) -> Result<()>;
 
@@ -495,8 +509,15 @@ pub trait StagedFile: Send + Sync {
     /// Reads back past the page cache where the file system allows it.
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()>;
 
-    /// Sets size and metadata of `entry`, waits for durability when `sync` is set, and renames to the final name.
-    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()>;
+    /// Waits until what is staged is durable with the size and metadata of `entry`, under no name yet. Staging that fails it is
+    /// dead.
+    fn make_durable(&self, entry: &Entry) -> Result<()> {
+        let _ = entry;
+        Ok(())
+    }
+
+    /// Sets size and metadata of `entry`, and renames to the final name. What was made durable before stays so.
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()>;
 
     /// Forgets everything staged: the source changed, or the staging is dead after a failed write or sync.
     fn discard(&self);

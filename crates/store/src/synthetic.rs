@@ -337,7 +337,7 @@ impl StagedFile for NullFile {
         Err(nothing_kept(b""))
     }
 
-    fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
+    fn publish(&self, _: &Entry, _: PublishRule) -> Result<()> {
         Ok(())
     }
 

@@ -24,7 +24,7 @@ fn what_appeared_meanwhile_is_not_replaced() {
     let (file, _) = sink.begin(&entry, "stem").unwrap();
     file.write_at(0, b"ours").unwrap();
     std::fs::write(dir.path().join("file"), "theirs").unwrap();
-    let error = file.publish(&entry, PublishRule::NoReplace, false).unwrap_err();
+    let error = file.publish(&entry, PublishRule::NoReplace).unwrap_err();
     assert_eq!(error.kind, FailureKind::InTheWay);
     assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"theirs");
 }

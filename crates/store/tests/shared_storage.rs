@@ -86,14 +86,14 @@ fn what_one_host_stages_is_not_swept_by_another_host() {
     let (their_file, held) = second.begin(&entry(2, "theirs-too", 5), "stem").unwrap();
     assert!(held.is_empty(), "the stem of another host is not continued");
     their_file.write_at(0, b"other").unwrap();
-    their_file.publish(&entry(2, "theirs-too", 5), PublishRule::Replace, false).unwrap();
+    their_file.publish(&entry(2, "theirs-too", 5), PublishRule::Replace).unwrap();
     drop((other, their_file));
     second.close();
     drop(second);
     // The first goes on with what it has.
     let staged = lane.seal(&small, false).unwrap();
     lane.publish(&small, staged).unwrap();
-    file.publish(&large, PublishRule::Replace, false).unwrap();
+    file.publish(&large, PublishRule::Replace).unwrap();
     drop((lane, file));
     first.close();
     drop(first);
@@ -122,7 +122,7 @@ fn a_host_that_comes_back_continues_and_sweeps_its_own() {
     let again = shared.sink(0);
     let (file, held) = again.begin(&large, "stem").unwrap();
     assert_eq!(held, b"all of it");
-    file.publish(&large, PublishRule::Replace, false).unwrap();
+    file.publish(&large, PublishRule::Replace).unwrap();
     drop(file);
     again.close();
     assert_eq!(left(&shared.backing()), ["large", "theirs"], "its lane was swept, and nothing is left");

@@ -108,7 +108,7 @@ fn any_order(place: &dyn Place) -> Result<(), Fault> {
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("a writer returns"))
     })?;
-    file.publish(&entry, PublishRule::NoReplace, false)?;
+    file.publish(&entry, PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_ref() == Some(&bytes), "bytes are not where they were written");
     drop(file);
     job.close(place)
@@ -123,7 +123,7 @@ fn refuses_disorder(place: &dyn Place) -> Result<(), Fault> {
     ensure!(file.write_at(2 * CHUNK as u64, &bytes[2 * CHUNK..]).is_err(), "bytes behind a gap were taken");
     ensure!(file.write_at(0, &bytes[..CHUNK]).is_err(), "bytes were taken a second time");
     file.write_at(CHUNK as u64, &bytes[CHUNK..])?;
-    file.publish(&entry, PublishRule::NoReplace, false)?;
+    file.publish(&entry, PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_ref() == Some(&bytes), "other bytes are there");
     drop(file);
     job.close(place)
@@ -179,7 +179,7 @@ fn settled(place: &dyn Place) -> Result<(), Fault> {
     file.seal_extent(Extent::new(0, bytes.len() as u64), b"")?;
     file.settle(bytes.len() as u64)?;
     ensure!(place.content(FILE)?.is_none(), "it can be seen before it is published");
-    file.publish(&entry, PublishRule::NoReplace, false)?;
+    file.publish(&entry, PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_ref() == Some(&bytes), "it is not what was settled");
     drop(file);
     job.close(place)
@@ -212,7 +212,7 @@ fn found_again(place: &dyn Place) -> Result<(), Fault> {
     let read = file.read_at(0, &mut held)?;
     ensure!(read == held.len() && held == bytes[..read], "the data that the journal speaks of is not there");
     file.write_at(2 * CHUNK as u64, &bytes[2 * CHUNK..])?;
-    file.publish(&described(&job, bytes.len()), PublishRule::NoReplace, false)?;
+    file.publish(&described(&job, bytes.len()), PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_ref() == Some(&bytes), "what two attempts wrote is not the whole");
     drop(file);
     job.close(place)
@@ -277,7 +277,7 @@ fn ends(place: &dyn Place) -> Result<(), Fault> {
         file.write_at(0, &bytes)?;
         file.append_journal(b"all of it is here")?;
         match is_published {
-            true => file.publish(&entry, PublishRule::Replace, false)?,
+            true => file.publish(&entry, PublishRule::Replace)?,
             false => file.discard(),
         }
         drop(file);
@@ -301,7 +301,7 @@ fn several_attempts(place: &dyn Place) -> Result<(), Fault> {
         file.append_journal(b"+")?;
         file.checkpoint()?;
         if number == 2 {
-            file.publish(&described(&job, bytes.len()), PublishRule::NoReplace, false)?;
+            file.publish(&described(&job, bytes.len()), PublishRule::NoReplace)?;
             drop(file);
             job.close(place)?;
         } else {

@@ -194,7 +194,7 @@ fn large_no_replace(place: &dyn Place) -> Result<(), Fault> {
     let staged = job.begin(&entry)?;
     staged.write_at(0, b"ours!!")?;
     job.put(&entry, b"theirs", PublishRule::NoReplace)?;
-    let result = staged.publish(&entry, PublishRule::NoReplace, false);
+    let result = staged.publish(&entry, PublishRule::NoReplace);
     ensure!(place.content(FILE)?.as_deref() == Some(b"theirs"), "what stood there is gone");
     refused(result)?;
     staged.discard();
@@ -243,7 +243,7 @@ fn decided_version(place: &dyn Place) -> Result<(), Fault> {
             true => {
                 let staged = job.begin(&entry)?;
                 staged.write_at(0, b"ours...")?;
-                let result = staged.publish(&entry, PublishRule::Replace, false);
+                let result = staged.publish(&entry, PublishRule::Replace);
                 staged.discard();
                 result
             }

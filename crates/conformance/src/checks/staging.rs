@@ -116,8 +116,11 @@ fn large_is_invisible(place: &dyn Place) -> Result<(), Fault> {
     file.write_at(0, &bytes)?;
     file.checkpoint()?;
     ensure!(place.content(FILE)?.is_none(), "it can be seen before it is published");
+    file.settle(bytes.len() as u64)?;
+    file.make_durable(&entry)?;
+    ensure!(place.content(FILE)?.is_none(), "it can be seen when it is durable, before it is published");
     ensure!(matches!(job.sink.decide(&entry)?, Decision::Absent), "its name is taken before it is published");
-    file.publish(&entry, PublishRule::NoReplace, true)?;
+    file.publish(&entry, PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_deref() == Some(&bytes[..]), "it is not there after it was published");
     drop(file);
     job.close(place)
@@ -176,7 +179,7 @@ fn closes(place: &dyn Place) -> Result<(), Fault> {
     let file = job.begin(&entry)?;
     file.write_at(0, &large)?;
     file.append_journal(b"all of it is here")?;
-    file.publish(&entry, PublishRule::NoReplace, false)?;
+    file.publish(&entry, PublishRule::NoReplace)?;
     drop(file);
     job.close(place)
 }
@@ -211,7 +214,7 @@ fn attempts_apart(place: &dyn Place) -> Result<(), Fault> {
         second.discard();
     }
     first.write_at(100_000, &ours[100_000..])?;
-    first.publish(&entry, PublishRule::NoReplace, false)?;
+    first.publish(&entry, PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_deref() == Some(&ours[..]), "what was published is not the first attempt's");
     drop(first);
     other.end();
@@ -298,7 +301,7 @@ fn unwritten(place: &dyn Place) -> Result<(), Fault> {
     ensure!(journal.is_empty(), "new staging came with a journal");
     file.write_at(0, &bytes[..100_000])?;
     file.write_at(400_000, &bytes[400_000..450_000])?;
-    file.publish(&entry, PublishRule::NoReplace, false)?;
+    file.publish(&entry, PublishRule::NoReplace)?;
     ensure!(place.content(FILE)?.as_ref() == Some(&bytes), "it does not read as what was written, with zeros between");
     drop(file);
     job.close(place)

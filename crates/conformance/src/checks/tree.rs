@@ -297,6 +297,7 @@ fn prune(place: &dyn Place, is_rehearsal: bool) -> Result<Vec<String>, Fault> {
     job.sink.prune(&mut store::Prune {
         directories: &[ObjectId::ROOT, d],
         is_listed: &|directory, name| directory == ObjectId::ROOT && matches!(name.as_bytes(), b"a" | b"d"),
+        is_listed_alike: &|_, _| false,
         fate: &|path, _| if path.ends_with(b"spared") { Fate::Spare } else { Fate::Remove },
         is_rehearsal,
         removed: &mut |path, is_directory| {

@@ -134,7 +134,7 @@ impl StagedFile for MemoryLarge {
         Ok(())
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, _: bool) -> Result<()> {
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
         self.job.shared.faults.meet(Call::Publish)?;
         let mut data = self.on(|upload| Ok(upload.data.clone()))?;
         let size = entry.size_bytes() as usize;

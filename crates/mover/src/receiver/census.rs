@@ -1,6 +1,7 @@
 //! What the sender told of, by name: the rest is what the source does not have.
 //!
-//! Memory: eight bytes for each object of the job. Two names whose keyed hashes are the same only spare one more object.
+//! Memory: eight bytes for each object of the job, and once more for each name with letters in upper case. Two names whose keyed
+//! hashes are the same only spare one more object.
 
 use model::{Name, ObjectId};
 use os::sync::Mutex;
@@ -20,6 +21,8 @@ pub struct Census {
 #[derive(Default)]
 struct Known {
     names: HashSet<u64>,
+    /// Hashes of names in lower case that are no names themselves.
+    alike: HashSet<u64>,
     /// Hashes of the paths of directories, by their ids.
     directories: HashMap<u64, u64>,
     /// Something could not be listed, or there was too much to remember.
@@ -37,6 +40,10 @@ impl Census {
         let above = known.directories.get(&parent.0).copied().unwrap_or(0);
         let hash = self.hash(above, name.as_bytes());
         known.insert(hash);
+        if let Some(lower) = lower(name.as_bytes()) {
+            let hash = self.hash(above, &lower);
+            known.insert_alike(hash);
+        }
         if let Some(id) = directory {
             known.directories.insert(id.0, hash);
         }
@@ -61,14 +68,27 @@ impl Census {
 
     pub fn is_listed(&self, directory: ObjectId, name: &Name) -> bool {
         let known = self.known.lock().unwrap();
-        let above = match known.directories.get(&directory.0) {
-            Some(above) => *above,
-            None if directory == ObjectId::ROOT => 0,
-            // Nothing is known about a directory that was never described.
-            None => return true,
-        };
+        let Some(above) = known.above(directory) else { return true };
         known.names.contains(&self.hash(above, name.as_bytes()))
     }
+
+    /// The same, where upper and lower case make no difference.
+    pub fn is_listed_alike(&self, directory: ObjectId, name: &Name) -> bool {
+        let known = self.known.lock().unwrap();
+        let Some(above) = known.above(directory) else { return true };
+        let lower = lower(name.as_bytes()).unwrap_or_else(|| name.as_bytes().to_vec());
+        let hash = self.hash(above, &lower);
+        known.names.contains(&hash) || known.alike.contains(&hash)
+    }
+}
+
+/// The name in lower case, if that is another.
+fn lower(name: &[u8]) -> Option<Vec<u8>> {
+    match std::str::from_utf8(name) {
+        Ok(text) => Some(text.to_lowercase().into_bytes()),
+        Err(_) => Some(name.to_ascii_lowercase()),
+    }
+    .filter(|lower| lower != name)
 }
 
 impl Known {
@@ -78,6 +98,20 @@ impl Known {
         } else {
             self.has_gaps = true;
         }
+    }
+
+    fn insert_alike(&mut self, hash: u64) {
+        if self.alike.len() < NAMES_MAX {
+            self.alike.insert(hash);
+        } else {
+            self.has_gaps = true;
+        }
+    }
+
+    /// Nothing is known about a directory that was never described.
+    fn above(&self, directory: ObjectId) -> Option<u64> {
+        let root = (directory == ObjectId::ROOT).then_some(0);
+        self.directories.get(&directory.0).copied().or(root)
     }
 }
 
@@ -100,5 +134,16 @@ mod tests {
         assert!(!census.is_listed(ObjectId::ROOT, &name("f")) && !census.is_listed(ObjectId(1), &name("d")));
         assert!(census.is_listed(ObjectId(7), &name("x")), "nothing is known of that directory");
         assert!(!census.has_gaps());
+    }
+
+    #[test]
+    fn a_name_is_known_in_another_case_where_that_is_asked() {
+        let census = Census::default();
+        census.note(ObjectId::ROOT, &name("Bild.JPG"), None);
+        census.note(ObjectId::ROOT, &name("d"), Some(ObjectId(1)));
+        let is_alike = |text: &str| census.is_listed_alike(ObjectId::ROOT, &name(text));
+        assert!(is_alike("bild.jpg") && is_alike("BILD.JPG") && is_alike("Bild.JPG") && is_alike("D"));
+        assert!(!is_alike("bild") && !census.is_listed(ObjectId::ROOT, &name("bild.jpg")));
+        assert!(!census.is_listed_alike(ObjectId(1), &name("bild.jpg")));
     }
 }

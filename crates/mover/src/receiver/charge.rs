@@ -7,11 +7,14 @@
 
 use super::ReceiveJob;
 use super::events::Event;
+use super::hold::Told;
+use super::large::Large;
 use crate::memory::{Memory, Permit};
-use model::{Entry, Kind, ObjectId, mutant};
+use model::{End, Entry, Kind, ObjectId, mutant};
 use std::sync::Arc;
+use wire::limits::NAME_BYTES_MAX;
 use wire::listing::{Described, REPLACEMENT_FIRST};
-use wire::message::{DigestRecord, FailureRecord, Names};
+use wire::message::{DigestRecord, FailureRecord, Names, Seal};
 
 /// One piece of memory from the allocator: what it takes beside its bytes.
 const PIECE_BYTES: usize = 24;
@@ -19,6 +22,8 @@ const PIECE_BYTES: usize = 24;
 const OPEN_BYTES: usize = 2 * size_of::<Entry>() + 64;
 /// Its staging, its journal and its first chunks, where it travels in chunks.
 const LARGE_BYTES: usize = 1024;
+/// As what an object that grows is to be published, once it is sealed.
+const SEALED_BYTES: usize = size_of::<Entry>() + NAME_BYTES_MAX;
 /// A directory until the end: its entry in a list that grows, its id in two tables, its place in the tree.
 const DIRECTORY_BYTES: usize = size_of::<Entry>() + 192;
 /// A name or a number in a table that grows.
@@ -66,6 +71,13 @@ impl ReceiveJob {
         }
     }
 
+    /// Takes the word that an object is complete.
+    pub(super) fn take_sealed(&self, seal: Seal) {
+        if let Some(charge) = self.charge(size_of::<Seal>() + PIECE_BYTES + seal.name.len(), "seals") {
+            self.decider.push(Event::Sealed(seal, charge));
+        }
+    }
+
     /// Takes names of users and groups, which stay to the end.
     pub(super) fn take_owners(&self, names: Names) {
         let records = names.users.iter().chain(&names.groups);
@@ -82,6 +94,25 @@ impl ReceiveJob {
         !is_remembered || self.charge_to_the_end(CENSUS_BYTES, "names")
     }
 
+    /// Charges what is remembered of an object that grows and comes in many pieces. False when there is no room: the job has
+    /// ended then.
+    pub(super) fn charge_pieces(&self, large: &Large) -> bool {
+        match large.uncharged_bytes() {
+            0 => true,
+            bytes => self.charge(bytes, "pieces of files that grow").map(|charge| large.keep_charge(charge)).is_some(),
+        }
+    }
+
+    /// Puts down in the buffer what was accepted of what the sender says, before anything of it can come. A buffer for whose
+    /// messages no memory is left takes nothing in any more, and the job goes on without it.
+    pub(super) fn put_down(&self, told: Option<Told>) {
+        let (Some(hold), Some(told)) = (self.hold.get(), told) else { return };
+        match self.memory().hold(told.bytes() + PIECE_BYTES, "messages on their way to the buffer") {
+            Ok(charge) => hold.note(told, Some(charge)),
+            Err(refusal) => hold.lose(&refusal.text),
+        }
+    }
+
     /// Charges what stays to the end. False when there is no room: the job has ended then.
     pub(super) fn charge_to_the_end(&self, bytes: usize, what: &str) -> bool {
         let charge = self.charge(bytes + PIECE_BYTES, what);
@@ -96,8 +127,8 @@ impl ReceiveJob {
 
     /// What an object takes until it is settled, and until the job ends.
     fn bytes_of(&self, described: &Described) -> (usize, usize) {
-        let entry = match described {
-            Described::Entry { entry, .. } => entry,
+        let (entry, end) = match described {
+            Described::Entry { entry, end, .. } => (entry, *end),
             Described::BadName { name, .. } => return (OPEN_BYTES + name.len(), 0),
         };
         let name = entry.name.as_bytes().len() + PIECE_BYTES;
@@ -108,8 +139,9 @@ impl ReceiveJob {
         });
         let mut open = OPEN_BYTES + name + link + xattrs;
         let mut kept = 0;
-        let is_large = entry.size_bytes() > self.options.chunk_bytes;
+        let is_large = end != End::Known || entry.size_bytes() > self.options.chunk_bytes;
         open += if is_large { LARGE_BYTES } else { 0 };
+        open += if end == End::Growing { SEALED_BYTES } else { 0 };
         kept += match entry.kind {
             Kind::Directory => DIRECTORY_BYTES + 2 * name + xattrs,
             Kind::HardLink(_) => size_of::<Entry>() + name,

@@ -224,7 +224,15 @@ pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outc
     }
     let (mut entry, rule) = large.final_entry();
     entry.generation.size_bytes = size_bytes;
-    match file.settle(size_bytes).and_then(|()| file.publish(&entry, rule, sync)) {
+    let durable = file.settle(size_bytes).and_then(|()| if sync { file.make_durable(&entry) } else { Ok(()) });
+    // Storage may stand still for long in a sync. What another attempt may be at work on by then gets no name, and stays for it.
+    if job.end.is_set() {
+        return;
+    }
+    if durable.is_ok() && !job.table.lock().unwrap().begin_publishing(large.id) {
+        return file.discard();
+    }
+    match durable.and_then(|()| file.publish(&entry, rule)) {
         Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: true }),
         Err(e) if e.kind == FailureKind::Other || e.kind == FailureKind::WriteError => {
             file.discard();
@@ -316,6 +324,7 @@ pub fn ask_for_all(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) 
         // A pipe is read once: nothing of it can come again. What grows is followed again by the next attempt.
         return job.fail(&listed, index, kind_of(e), e.message());
     }
+    job.table.lock().unwrap().expect_again(large.id);
     large.claim(u64::MAX);
     let wanted = large.wanted();
     let extent = ExtentRecord { object: large.id, start: wanted.start, end: wanted.end };

@@ -76,7 +76,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
             Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
             Event::Failed(record, _charge) => job.source_failed(record),
-            Event::Sealed(seal) => decide.sealed(&seal),
+            Event::Sealed(seal, _charge) => decide.sealed(&seal),
             Event::Covered(id) => decide.covered(id),
             Event::Granted(id) => decide.granted(id),
             // The control loop has looked at what was decided by then; what was described last is decided only now.

@@ -1,6 +1,6 @@
 //! What waits for the thread that decides, and what that thread and others share.
 //!
-//! The queue is bounded by the entries' credit.
+//! The queue is bounded by the entries' credit, and by the job's account: what a sender says goes with what it takes.
 
 use crate::memory::Permit;
 use model::{Failure, Name};
@@ -20,8 +20,9 @@ pub enum Event {
     Names(Names),
     /// The sender gave up an object.
     Failed(FailureRecord, Permit),
-    /// An object that grew is complete at its source, and all of one is held here.
-    Sealed(Seal),
+    /// An object that grew is complete at its source.
+    Sealed(Seal, Permit),
+    /// All of one is held here.
     Covered(u64),
     /// A window of one that is compared was digested here, and its source was not asked.
     Granted(u64),

@@ -18,6 +18,7 @@ pub(super) use self::frame::{Frame, REST_HEAD, What};
 pub(crate) use self::lateness::{Lateness, is_slow};
 use super::large::{Kept, Large};
 use crate::job::End;
+use crate::memory::Permit;
 use model::options::Buffer;
 use model::{Extent, ExtentSet, mutant};
 use os::sync::{Condvar, Mutex};
@@ -52,8 +53,8 @@ pub(crate) struct Hold {
 
 #[derive(Default)]
 struct State {
-    /// Messages that are not in the spool yet, and parcels of those that are.
-    untold: VecDeque<Vec<u8>>,
+    /// Messages that are not in the spool yet, with what they take, and parcels of those that are.
+    untold: VecDeque<Untold>,
     journal: Vec<Parcel>,
     unsynced: Vec<Arc<Frame>>,
     ready: VecDeque<Arc<Frame>>,
@@ -81,9 +82,26 @@ struct Covered {
     is_sealed: bool,
 }
 
+/// A message as it is put down, and whether the sender leaves with it.
+pub(crate) struct Told {
+    frame: Vec<u8>,
+    is_leave: bool,
+}
+
+impl Told {
+    pub fn bytes(&self) -> usize {
+        self.frame.len()
+    }
+}
+
+struct Untold {
+    frame: Vec<u8>,
+    _charge: Option<Permit>,
+}
+
 /// What the thread has to do that makes things durable.
 pub(crate) struct Due {
-    pub messages: Vec<Vec<u8>>,
+    messages: Vec<Untold>,
     pub frames: Vec<Arc<Frame>>,
 }
 
@@ -142,8 +160,8 @@ impl Hold {
         self.waiting_bytes.load(Relaxed)
     }
 
-    /// Notes a message that describes what comes, before any of that can come.
-    pub fn note(&self, message: &Message) {
+    /// What is put down of a message, if it describes what comes.
+    pub fn told(&self, message: &Message) -> Option<Told> {
         let is_kept = matches!(
             message,
             Message::Entries(_)
@@ -152,19 +170,25 @@ impl Hold {
                 | Message::Names(_)
                 | Message::Finish(_)
         );
-        if is_kept && self.has_journal && self.how != Buffer::Never {
-            let mut state = self.state.lock().unwrap();
-            state.is_left |= matches!(message, Message::Finish(finish) if finish.is_buffered);
-            if state.lost.is_none() {
-                state.untold.push_back(message::encode(message.clone()));
-                self.changed.notify_all();
-            }
+        let is_leave = matches!(message, Message::Finish(finish) if finish.is_buffered);
+        let is_told = is_kept && self.has_journal && self.how != Buffer::Never;
+        is_told.then(|| Told { frame: message::encode(message.clone()), is_leave })
+    }
+
+    /// Puts down a message that was accepted, before any of what it describes can come. `charge` goes with it until it is in the
+    /// spool.
+    pub fn note(&self, Told { frame, is_leave }: Told, charge: Option<Permit>) {
+        let mut state = self.state.lock().unwrap();
+        state.is_left |= is_leave;
+        if state.lost.is_none() {
+            state.untold.push_back(Untold { frame, _charge: charge });
+            self.changed.notify_all();
         }
     }
 
     /// Notes what was asked for, in the endpoint's words: the first of the journal.
     pub fn begin(&self, opening: Vec<u8>) {
-        self.state.lock().unwrap().untold.push_front(opening);
+        self.state.lock().unwrap().untold.push_front(Untold { frame: opening, _charge: None });
     }
 
     /// Room for a frame that is to wait here; nothing when it is to go straight to storage.
@@ -390,7 +414,7 @@ impl Hold {
             return Ok(());
         }
         let written: Vec<Parcel> =
-            due.messages.iter().map(|message| self.write_journal(message)).collect::<Result<_, _>>()?;
+            due.messages.iter().map(|message| self.write_journal(&message.frame)).collect::<Result<_, _>>()?;
         if due.frames.is_empty() && written.is_empty() {
             return Ok(());
         }

@@ -3,9 +3,10 @@
 //! Invariants: a chunk's bytes may reach staging before its digest is judged, a final name only after. What is sent twice
 //! or was taken back is read and dropped; what its trailer says of the whole object counts all the same.
 //!
-//! Not here: frames and streams (`receive`); `within` is what a lane of a copy within one process can do besides,
-//! `proved` what a lane does of a holder whose content is compared with what another one told.
+//! Not here: frames and streams (`receive`); `growing` takes fragments of objects that grow, `within` is what a lane of a copy
+//! within one process can do besides, `proved` what a lane does of a holder whose content is compared with what another one told.
 
+mod growing;
 mod proved;
 mod within;
 
@@ -261,66 +262,6 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Takes a fragment of an object that grows, with the digest that its bytes have here.
-    pub fn fragment(
-        &mut self,
-        header: &ChunkHeader,
-        payload: &[u8],
-        trailer: &ChunkTrailer,
-        digest: Digest,
-    ) -> Result<(), Refusal> {
-        let found = self.job.table.lock().unwrap().take(header.object.0);
-        let large = match found {
-            Found::NotNow => return Ok(()),
-            Found::Large(large) if large.is_growing => large,
-            _ => return Err(malformed("a fragment of an object that does not grow")),
-        };
-        if trailer.status != Status::Good {
-            return Err(malformed("a fragment with a last word on its object"));
-        }
-        let extent = ExtentRecord { object: header.object.0, start: header.extent.start, end: header.extent.end };
-        if verify::chunk(trailer, header.object, header.extent, digest) == Verdict::Mismatch {
-            let (listed, index) = large.place().clone();
-            self.job.ask_again(&listed, index, Some(extent), "digest mismatch", FailureKind::DigestMismatch);
-            return Ok(());
-        }
-        let turn = match large.turn(header.extent, &self.breaker, &self.job.end) {
-            Claimed::Turn(turn) => Some(turn),
-            Claimed::Held(_) | Claimed::Nothing => None,
-        };
-        let file = match large.file(self.job) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Ok(()),
-            Err(e) => {
-                let (listed, index) = large.place().clone();
-                self.job.fail(&listed, index, kind_of(&e), e.message());
-                return Ok(());
-            }
-        };
-        self.clock.enter(Stage::Write);
-        if turn.is_some()
-            && let Err(e) = file.write_at(header.extent.start, payload)
-        {
-            commit::chunk_failed(self.job, &large, &file, &e);
-            return Ok(());
-        }
-        let recorded = large.record(&file, header.extent, digest, None, false);
-        drop(turn);
-        match recorded {
-            Ok(None) => return Ok(()),
-            Ok(_) => {}
-            Err(e) => {
-                commit::chunk_failed(self.job, &large, &file, &e);
-                return Ok(());
-            }
-        }
-        self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
-        if large.covered().is_some() {
-            self.job.covered(large.id);
-        }
-        Ok(())
-    }
-
     fn open_large(&mut self, large: Arc<Large>, extent: Extent, error: &mut Option<store::Error>) -> Target {
         let turn = match large.turn(extent, &self.breaker, &self.job.end) {
             Claimed::Turn(turn) => turn,
@@ -522,6 +463,9 @@ impl<'a> Writer<'a> {
         if sealed.is_some_and(|size| !large.is_open_ended && size != large.size_bytes || size < header.extent.end) {
             return Err(malformed("an object is sealed with a size that it does not have"));
         }
+        if matches!(verdict.0, Verdict::Good(_)) {
+            large.check_end(header.extent, sealed).map_err(malformed)?;
+        }
         match verdict {
             (Verdict::Void, _) => self.job.void(id),
             (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
@@ -545,6 +489,7 @@ impl<'a> Writer<'a> {
                     None => large.record(&file, header.extent, digest, sealed, is_hole),
                 };
                 drop(turn);
+                self.job.came_right(id, header.extent);
                 if let Some(place) = self.place {
                     recorded_among(place, &large, header.extent, &recorded);
                 }

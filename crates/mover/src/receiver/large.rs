@@ -7,6 +7,7 @@
 //! - The object is complete when a sender sealed it (`feeders`: one version of the source was read) and every byte is held; exactly
 //!   one caller is told so.
 
+mod endless;
 mod feeders;
 mod growing;
 mod opening;
@@ -18,6 +19,7 @@ use self::feeders::Feeders;
 pub use self::turns::{Claimed, Turn};
 use super::listed::Listed;
 use super::resume;
+use crate::memory::Permit;
 use crate::stream::Breaker;
 use ledger::extent_log::Appender;
 use model::mutant;
@@ -96,6 +98,8 @@ struct State {
     frontier: Option<resume::Frontier>,
     sealed: Option<(Entry, PublishRule)>,
     is_append_only: bool,
+    /// What the pieces take that are held of it.
+    charge: Option<Permit>,
 }
 
 impl std::fmt::Debug for Large {
@@ -262,8 +266,10 @@ impl Large {
         let says_nothing = extent.is_empty() && (extent.start > 0 || !state.held.is_empty());
         if self.is_growing {
             // What overlaps was asked for again in other pieces.
-            for gap in state.held.gaps(extent.end) {
-                state.held.insert(Extent::new(gap.start.max(extent.start).min(gap.end), gap.end));
+            if !state.held.insert(extent) {
+                for gap in state.held.gaps(extent.end) {
+                    state.held.insert(Extent::new(gap.start.max(extent.start).min(gap.end), gap.end));
+                }
             }
             state.is_dirty = true;
             return Ok(Some(false));
@@ -480,4 +486,4 @@ pub fn kind_of(error: &store::Error) -> FailureKind {
 #[cfg(test)]
 mod feeding_tests;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

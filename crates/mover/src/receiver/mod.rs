@@ -50,6 +50,7 @@ mod settle;
 mod sealed_list;
 mod complete;
 mod retry;
+mod tries;
 mod seated;
 mod resume;
 mod start;
@@ -83,16 +84,17 @@ use model::options::{Fsync, is_congestion_name};
 use model::{Change, End as ObjectEnd, Entry, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use queue::Committer;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Engines, Footing, Sink, SinkFacts};
 pub(crate) use surplus::Surplus;
 use table::Table;
+use tries::Tries;
 use wire::fidelity::{check_names, warnings_from_wire, warnings_to_wire};
 use wire::limits::{CHANGES_TOLD, OWNERS_MAX};
 use wire::listing::{Described, ListingCheck};
-use wire::message::{Cancel, ChangeRecord, Changes, Finished, Names};
+use wire::message::{Cancel, ChangeRecord, Changes, Finished, Names, Times};
 use wire::{CloseCode, Message, Refusal, bounded};
 
 /// Waits until what earlier attempts left is in its place.
@@ -123,15 +125,15 @@ pub struct ReceiveJob {
     pub(crate) facts: SinkFacts,
     /// The engine that large objects were written with, if it was not the plain one.
     engine_used: OnceLock<&'static str>,
-    /// How often an object, or the chunk of it that starts there, was asked for again: the chunks of a large object do not
-    /// use up one another's tries.
-    tries: Mutex<HashMap<(u64, u64), u32>>,
+    tries: Mutex<Tries>,
     /// Entries settled in all, and at the last grant.
     settled: AtomicU64,
     granted_at: AtomicU64,
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
+    /// Objects that grow are among them.
+    has_growing: AtomicBool,
     is_followed: AtomicBool,
     /// Some of them are left to the next attempt.
     has_unfinished: AtomicBool,
@@ -234,6 +236,7 @@ impl ReceiveJob {
             granted_at: AtomicU64::new(0),
             is_finish_heard: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
+            has_growing: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
             has_unfinished: AtomicBool::new(false),
             footing: OnceLock::new(),
@@ -296,6 +299,8 @@ impl ReceiveJob {
     pub fn durable(&self) -> &'static str {
         match (self.durability, self.options.fsync) {
             (Durability::None, Fsync::Never) => "never",
+            // Not "memory", where nothing could be safer: no move takes such a copy for one that may stand alone.
+            (Durability::None, _) if self.sink.cannot_sync() => "never",
             (Durability::None, _) => "memory",
             _ if self.facts.confirms => "store",
             (Durability::File, _) => "file",
@@ -305,19 +310,20 @@ impl ReceiveJob {
 
     /// Takes in what the sender says. A refusal is the peer's fault and ends the session.
     pub fn handle(self: &Arc<ReceiveJob>, message: Message) -> Result<(), Refusal> {
-        if let Some(hold) = self.hold.get() {
-            hold.note(&message);
-        }
+        let told = self.hold.get().and_then(|hold| hold.told(&message));
         match message {
             Message::Entries(batch) => {
                 let described = self.listing.lock().unwrap().check(batch)?;
                 self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().check(&described))?;
+                self.put_down(told);
                 let ends = |d: &Described| if let Described::Entry { end, .. } = d { *end } else { ObjectEnd::Known };
                 self.has_open_ended.fetch_or(described.iter().any(|d| ends(d) != ObjectEnd::Known), Relaxed);
+                self.has_growing.fetch_or(described.iter().any(|d| ends(d) == ObjectEnd::Growing), Relaxed);
                 self.is_followed.fetch_or(described.iter().any(is_of_followed), Relaxed);
                 self.take_described(described);
             }
             Message::SourceFailures(failures) => {
+                self.put_down(told);
                 if let Some(place) = self.place.get().filter(|place| !place.is_lead()) {
                     for record in failures.failures.iter().filter(|record| record.object != 0) {
                         place.gave_up(record.object);
@@ -335,6 +341,7 @@ impl ReceiveJob {
             Message::ListEnd(end) => {
                 self.listing.lock().unwrap().end(end.entries)?;
                 self.asked.get().map_or(Ok(()), |asked| asked.lock().unwrap().end())?;
+                self.put_down(told);
                 self.progress.is_listing_complete.store(true, Relaxed);
             }
             Message::Digests(told) => {
@@ -346,18 +353,20 @@ impl ReceiveJob {
                 self.take_digests(told.digests);
             }
             Message::Seal(seal) => self.take_seal(seal)?,
-            Message::Names(names) => self.take_names(names)?,
+            Message::Names(names) => {
+                self.take_names(names)?;
+                self.put_down(told);
+            }
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
-            Message::Finish(finish) if finish.is_buffered && self.hold.get().is_some() => self.take_leave()?,
-            Message::Finish(_) => self.take_finish()?,
-            Message::Times(times) => {
-                self.progress.set_there(crate::report::times_from_wire(&times));
-                *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
-                // An older sender tells none, and what is no name is nobody's.
-                if is_congestion_name(&times.congestion) {
-                    *self.progress.congestion.lock().unwrap() = times.congestion;
+            Message::Finish(finish) => {
+                // Refused, it ends the session.
+                self.put_down(told);
+                match finish.is_buffered && self.hold.get().is_some() {
+                    true => self.take_leave()?,
+                    false => self.take_finish()?,
                 }
             }
+            Message::Times(times) => self.take_times(times),
             Message::Cancel(cancel) => {
                 let refusal = Refusal::new(CloseCode::from_number(cancel.code), &cancel.text);
                 self.stop(Ending::Cancelled { by_peer: true, refusal });
@@ -365,6 +374,15 @@ impl ReceiveJob {
             _ => return Err(Refusal::new(CloseCode::WrongState, "a message that a receiver does not take")),
         }
         Ok(())
+    }
+
+    fn take_times(&self, times: Times) {
+        self.progress.set_there(crate::report::times_from_wire(&times));
+        *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
+        // An older sender tells none, and what is no name is nobody's.
+        if is_congestion_name(&times.congestion) {
+            *self.progress.congestion.lock().unwrap() = times.congestion;
+        }
     }
 
     fn take_names(&self, names: Names) -> Result<(), Refusal> {

@@ -93,6 +93,10 @@ fn pass(
             By::Census(census, _) => census.is_listed(directory, name),
             By::Surplus(_) => true,
         },
+        is_listed_alike: &|directory, name| match by {
+            By::Census(census, _) => census.is_listed_alike(directory, name),
+            By::Surplus(_) => true,
+        },
         fate: &|path, is_directory| match by {
             By::Surplus(_) if is_spared_above(filter, path) => Fate::Spare,
             _ => fate(filter, path, is_directory),

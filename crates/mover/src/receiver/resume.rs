@@ -4,7 +4,8 @@
 //! - An extent is recorded only after its digest was compared and its bytes were handed to storage.
 //! - What no checkpoint vouches for is read back and compared with its recorded digest before it counts: storage may have
 //!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
-//!   the name of the data file included. A storage that cannot be read back gives its own word (`StagedFile::kept`).
+//!   the name of the data file included. So it is at another host's storage that is never told to sync
+//!   (`StagedFile::outlasts_its_host`). A storage that cannot be read back gives its own word (`StagedFile::kept`).
 
 use crate::block::Block;
 use ledger::extent_log::{self, Appender, Continuation, Header, Replayed};
@@ -147,6 +148,7 @@ pub fn open(
     let kept = file.kept(&replayed.extents);
     let (sure, doubtful) = match &kept {
         Some(_) => (&[][..], &[][..]),
+        None if !file.outlasts_its_host() => (&[][..], &replayed.extents[..]),
         None => replayed.sure_and_doubtful(&header.boot),
     };
     let mut chunks = sure.to_vec();
@@ -319,6 +321,38 @@ mod tests {
     use super::super::zeros::Zeros;
     use super::*;
     use model::{Generation, Kind, Name, ObjectId};
+    use store::{PublishRule, Result};
+
+    /// As `Zeros`, on another host that syncs nothing.
+    struct FarZeros;
+
+    impl StagedFile for FarZeros {
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+            Zeros.write_at(offset, bytes)
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+            Zeros.read_at(offset, buffer)
+        }
+        fn outlasts_its_host(&self) -> bool {
+            false
+        }
+        fn append_journal(&self, bytes: &[u8]) -> Result<()> {
+            Zeros.append_journal(bytes)
+        }
+        fn truncate_journal(&self, length: u64) -> Result<()> {
+            Zeros.truncate_journal(length)
+        }
+        fn checkpoint(&self) -> Result<()> {
+            Zeros.checkpoint()
+        }
+        fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
+            Zeros.reread(check)
+        }
+        fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
+            Zeros.publish(entry, rule)
+        }
+        fn discard(&self) {}
+    }
 
     #[test]
     fn nothing_counts_unread_after_a_reboot_and_only_what_a_checkpoint_vouches_for_before_one() {
@@ -344,13 +378,16 @@ mod tests {
         log.extend_from_slice(&appender.checkpoint(appender.mark()).unwrap());
         log.extend_from_slice(&appender.extent(chunk(1), &digest(&wrong, 1)).unwrap());
         log.extend_from_slice(&appender.extent(chunk(2), &digest(&right, 2)).unwrap());
-        let held = |boot: u8, is_over: bool| {
-            let held = open(&Zeros, &log, (&header(boot), 4 * chunk_bytes), &|| is_over).unwrap();
+        let held_of = |file: &dyn StagedFile, boot: u8, is_over: bool| {
+            let held = open(file, &log, (&header(boot), 4 * chunk_bytes), &|| is_over).unwrap();
             held.chunks.iter().map(|(extent, _)| extent.start / chunk_bytes).collect::<Vec<_>>()
         };
+        let held = |boot: u8, is_over: bool| held_of(&Zeros, boot, is_over);
         assert_eq!(held(1, false), [0, 2]);
         assert_eq!(held(2, false), [2]);
         assert_eq!((held(1, true), held(2, true)), (vec![0], vec![]));
+        // A checkpoint at a host that syncs nothing vouches for nothing: that host may have been restarted meanwhile.
+        assert_eq!((held_of(&FarZeros, 1, false), held_of(&FarZeros, 1, true)), (vec![2], vec![]));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What is asked for again: content that was not what its digest says, staging that was lost, streams that broke off.
 //!
-//! Invariant: an object fails after `TRIES_MAX` tries that were its own fault; a broken stream is not one.
+//! Invariant: an object fails after `TRIES_MAX` tries that were its own fault, or when too many of its job came damaged at once; a
+//! broken stream is not one.
 
 use super::ReceiveJob;
 use super::listed::Listed;
+use super::tries::CHUNKS_MAX;
 use crate::limits::TRIES_MAX;
 use model::{Extent, FailureKind};
 use std::sync::Arc;
@@ -21,11 +23,20 @@ impl ReceiveJob {
         kind: FailureKind,
     ) {
         let id = listed.expected(index).entry.id.0;
-        let tries = {
-            let mut tries = self.tries.lock().unwrap();
-            let tries = tries.entry((id, extent.map_or(0, |extent| extent.start))).or_default();
-            *tries += 1;
-            *tries
+        let mut table = self.table.lock().unwrap();
+        let (is_open, large) = (table.is_open(id), table.large_object(id));
+        drop(table);
+        // It came to its end meanwhile, by another lane.
+        if !is_open {
+            return;
+        }
+        let is_whole = |extent: &ExtentRecord| {
+            large.as_ref().is_some_and(|large| large.wanted() == Extent::new(extent.start, extent.end))
+        };
+        let chunk = extent.filter(|extent| !is_whole(extent)).map(|extent| extent.start);
+        let tries = self.tries.lock().unwrap().add(id, chunk);
+        let Some(tries) = tries else {
+            return self.fail(listed, index, kind, format!("{why}, as in {CHUNKS_MAX} other places"));
         };
         if tries >= TRIES_MAX {
             return self.fail(listed, index, kind, format!("{why}, {tries} times"));
@@ -47,6 +58,11 @@ impl ReceiveJob {
             }
         }
         self.port.send(Message::Resend(message));
+    }
+
+    /// A chunk that came is there: what it took to get it does not count any more.
+    pub(super) fn came_right(&self, id: u64, extent: Extent) {
+        self.tries.lock().unwrap().came(id, extent);
     }
 
     /// A stream ended in the middle of an object. That is no fault of the object's: however often streams break, it does not

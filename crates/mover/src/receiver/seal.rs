@@ -25,7 +25,7 @@ use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, mutant};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use store::StagedFile;
-use wire::limits::CHUNK_DIGESTS_MAX;
+use wire::limits::{CHUNK_DIGESTS_MAX, NAME_BYTES_MAX};
 use wire::message::{AskDigests, DigestRecord, ExtentRecord, Resend, Seal, runs_of};
 use wire::{CloseCode, Message, Refusal};
 
@@ -38,9 +38,16 @@ impl ReceiveJob {
         self.decider.push(Event::Covered(id));
     }
 
-    /// Checks the word that an object is complete. An object that is settled, or was given up, may have crossed it.
+    /// Checks the word that an object is complete. An object that is settled, or was given up, may have crossed it; but some
+    /// object of the job was described as one that grows, which the session has to have the feature for.
     pub(super) fn take_seal(&self, seal: Seal) -> Result<(), Refusal> {
-        self.decider.push(Event::Sealed(seal));
+        if !self.has_growing.load(Relaxed) {
+            return Err(Refusal::new(CloseCode::WrongState, "an object is sealed in a job in which none grows"));
+        }
+        if seal.name.len() > NAME_BYTES_MAX {
+            return Err(Refusal::new(CloseCode::Malformed, "an object is sealed with a name that is none"));
+        }
+        self.take_sealed(seal);
         Ok(())
     }
 }

@@ -82,6 +82,7 @@ impl ReceiveJob {
     /// The same; `is_unfinished` of one that grows: the next attempt goes on with what there is of it.
     fn give_up(&self, id: u64, is_unfinished: bool) {
         let Some(slot) = self.table.lock().unwrap().void(id) else { return };
+        self.tries.lock().unwrap().ended([id].into_iter());
         self.let_go([id].into_iter());
         match slot.large {
             Some(large) if large.is_growing && is_unfinished => {
@@ -129,9 +130,13 @@ impl ReceiveJob {
             count(&counters.bytes_skipped, *size_bytes);
         }
         drop(table);
-        let published = outcome.published.iter().map(|p| p.listed.expected(p.index).entry.id.0);
-        let failed = outcome.failed.iter().map(|(id, _)| *id);
-        self.let_go(published.chain(outcome.skipped.iter().map(|(id, _)| *id)).chain(failed));
+        let ended = || {
+            let published = outcome.published.iter().map(|p| p.listed.expected(p.index).entry.id.0);
+            let others = outcome.skipped.iter().map(|(id, _)| *id).chain(outcome.failed.iter().map(|(id, _)| *id));
+            published.chain(others)
+        };
+        self.tries.lock().unwrap().ended(ended());
+        self.let_go(ended());
         if !self.list_published(&paths) {
             return;
         }

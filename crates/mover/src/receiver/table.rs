@@ -98,8 +98,10 @@ impl Table {
 
     /// Whether an object that waited for storage is still wanted. From here on it is not voided.
     pub fn begin_publishing(&mut self, id: u64) -> bool {
+        // Chunks of a large one are in the hands of many lanes, and it is in those of none.
+        let before = if self.large.contains_key(&id) { State::Expected } else { State::Receiving };
         let Some((held, index)) = self.find(id) else { return false };
-        let is_open = held.states[index] == State::Receiving;
+        let is_open = held.states[index] == before;
         if is_open {
             held.states[index] = State::Publishing;
         }
@@ -270,6 +272,18 @@ mod tests {
         assert!(table.begin_publishing(5) && table.void(5).is_none());
         assert!(table.settle(5).is_some() && table.is_empty());
         assert!(!is_taken(&mut table) && table.settle(5).is_none());
+    }
+
+    #[test]
+    fn a_large_object_that_is_being_published_is_not_given_up() {
+        let mut table = Table::default();
+        let large = super::super::large::tests::large(16, Arc::new(super::super::zeros::Zeros));
+        table.insert(listed(5), vec![(5, large)]);
+        assert!(matches!(table.take(5), Found::Large(_)));
+        assert!(table.begin_publishing(5) && table.is_publishing(5) && table.void(5).is_none());
+        table.expect_again(5);
+        assert!(table.begin_publishing(5) && table.settle(5).is_some() && table.is_empty());
+        assert!(!table.begin_publishing(5));
     }
 
     /// What is described again is found among 65,536 open objects with one look, and never after it was settled.

@@ -26,7 +26,7 @@ impl StagedFile for Zeros {
     fn reread(&self, _: &mut dyn FnMut(&[u8])) -> Result<()> {
         Ok(())
     }
-    fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> Result<()> {
+    fn publish(&self, _: &Entry, _: PublishRule) -> Result<()> {
         Ok(())
     }
     fn discard(&self) {}

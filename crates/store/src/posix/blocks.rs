@@ -340,8 +340,8 @@ mod tests {
         fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
             self.0.reread(check)
         }
-        fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
-            self.0.publish(entry, rule, sync)
+        fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
+            self.0.publish(entry, rule)
         }
         fn discard(&self) {
             self.0.discard();
@@ -378,7 +378,7 @@ mod tests {
                 at += length;
             }
             writer.drain().unwrap();
-            file.publish(&entry, PublishRule::NoReplace, false).unwrap();
+            file.publish(&entry, PublishRule::NoReplace).unwrap();
             assert!(std::fs::read(dir.path().join(name)).unwrap() == content(), "{name}");
         }
     }

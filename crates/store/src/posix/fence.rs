@@ -6,13 +6,14 @@
 //!   of the two sees the other, whatever came first. It looks again for each directory and each large object (`shared`), so that
 //!   one of two that go on at the same time gives up.
 //! - What a slice stages has a name below its own directory. Once that is gone, making and renaming there fail with ENOENT, for
-//!   however long a host has stood still, and what it still writes goes to files without names.
+//!   however long a host has stood still, and what it still writes goes to files without names. What it has taken of an object
+//!   that several slices write together goes back to where they begin (`parts`): its rename fails then too.
 //! - A mark stays for as long as somebody may come back with the slice (`sweep`).
 //!
 //! This needs no clock and no lock that hosts would have to see of one another: only that the file system makes and removes names
 //! in one step for all of them. Hosts that are to take over from one another run as one user.
 
-use super::slices::{slice_name, void_name};
+use super::slices::{RANGES_PREFIX, slice_name, void_name};
 use super::staging::{TRIES_MAX, failed, open_private, own_name};
 use super::{beneath, host::HOST_PREFIX, list};
 use crate::{Error, Result};
@@ -42,8 +43,11 @@ pub(super) fn check(parent: BorrowedFd<'_>, job: JobId) -> Result<()> {
     }
 }
 
+/// Takes away what slices have of one object that several write together: its name in the directory for staging.
+pub(super) type TakeObject<'a> = &'a dyn Fn(BorrowedFd<'_>, &Name, &[JobId]) -> Result<()>;
+
 /// Ends what hosts, dead or only late, have under way of these slices.
-pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId]) -> Result<()> {
+pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId], take_object: TakeObject<'_>) -> Result<()> {
     if slices.is_empty() {
         return Ok(());
     }
@@ -56,10 +60,12 @@ pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId]) -> Result<()> {
         }
     }
     fsync(&shared).map_err(failed)?;
-    let mut hosts = Vec::new();
+    let (mut hosts, mut objects) = (Vec::new(), Vec::new());
     list::read_directory(shared.as_fd(), &mut |name, _| {
         if name.as_bytes().starts_with(HOST_PREFIX) {
             hosts.push(name.clone());
+        } else if name.as_bytes().starts_with(RANGES_PREFIX) {
+            objects.push(name.clone());
         }
         true
     })
@@ -73,7 +79,8 @@ pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId]) -> Result<()> {
             remove(host.as_fd(), &slice_name(*slice), LEVELS)?;
         }
     }
-    Ok(())
+    // Of every object: what comes next may know the same file by another version, and so under another name.
+    objects.iter().try_for_each(|object| take_object(shared.as_fd(), object, slices))
 }
 
 /// Removes the marks of slices with which nobody comes back any more, and staging if nothing else is in it.
@@ -217,8 +224,8 @@ mod tests {
         let (large, _) = late.begin(&entry(&[0; 100]), "stem").unwrap();
         let (kept, _) = other.begin(&entry(&[0; 100]), "stem").unwrap();
         next.fence(NEW, &[OLD]).unwrap();
-        assert!(large.publish(&entry(&[0; 100]), PublishRule::Replace, false).is_err());
-        kept.publish(&entry(&[0; 100]), PublishRule::Replace, false).unwrap();
+        assert!(large.publish(&entry(&[0; 100]), PublishRule::Replace).is_err());
+        kept.publish(&entry(&[0; 100]), PublishRule::Replace).unwrap();
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A journal is a header and 64 bytes for each chunk of at least 1 MiB: this is enough for 256 TiB, and a bound for a
@@ -49,6 +50,8 @@ pub struct LargeFile {
     journal_name: CString,
     /// Others write to it too, and none of them gives it a name.
     is_part: bool,
+    /// It has the size and the metadata of its entry, and was made durable with them.
+    is_durable: AtomicBool,
 }
 
 impl LargeFile {
@@ -61,8 +64,8 @@ impl LargeFile {
         is_part: bool,
     ) -> LargeFile {
         let ((data_name, data), (journal_name, journal)) = (data, journal);
-        let (data, journal) = (Arc::new(data), Mutex::new(journal));
-        LargeFile { shared, staging, data, view: None, journal, data_name, journal_name, is_part }
+        let (data, journal, is_durable) = (Arc::new(data), Mutex::new(journal), AtomicBool::default());
+        LargeFile { shared, staging, data, view: None, journal, data_name, journal_name, is_part, is_durable }
     }
 
     pub fn open(
@@ -111,6 +114,7 @@ impl LargeFile {
             data_name,
             journal_name: file_name(&stem, "log"),
             is_part: false,
+            is_durable: AtomicBool::default(),
         };
         let size_bytes = (room != Room::Growing).then_some(entry.size_bytes());
         let held = file.read_journal(size_bytes).map_err(fail)?;
@@ -129,6 +133,22 @@ impl LargeFile {
 
     fn current(&self) -> Arc<File> {
         self.view.as_ref().map_or_else(|| self.data.clone(), View::file)
+    }
+
+    /// Gives the data the size and the metadata of its entry.
+    fn complete(&self, entry: &Entry) -> Result<()> {
+        if self.is_part {
+            return Err(Error::of_kind(FailureKind::Other, "publish", b"", "a part of a file has no name"));
+        }
+        let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
+        if let Some(view) = &self.view {
+            view.finish(entry.size_bytes())?;
+        }
+        let data = &*self.current();
+        retry_on_intr(|| ftruncate(data, entry.size_bytes())).map_err(fail)?;
+        fchmod(data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
+        self.shared.keep(data.as_fd(), entry, false);
+        futimens(data, &times_of(entry.generation.modified)).map_err(fail)
     }
 
     /// Gives the staged file its final name.
@@ -331,25 +351,24 @@ impl StagedFile for LargeFile {
         read_back(self.current().as_fd(), check).map_err(|e| Error::new("read back", b"", e))
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
-        if self.is_part {
-            return Err(Error::of_kind(FailureKind::Other, "publish", b"", "a part of a file has no name"));
+    fn make_durable(&self, entry: &Entry) -> Result<()> {
+        self.complete(entry)?;
+        if mutant::is_on("skip-large-sync") {
+            return Ok(());
         }
-        let fail = |e: Errno| Error::new("write file", self.shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
-        if let Some(view) = &self.view {
-            view.finish(entry.size_bytes())?;
+        once(|| fsync(&*self.current())).map_err(|e| {
+            self.discard();
+            Error::new("write to storage (fsync)", b"", e)
+        })?;
+        self.is_durable.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
+        if !self.is_durable.load(Relaxed) {
+            self.complete(entry)?;
         }
         let data = &*self.current();
-        retry_on_intr(|| ftruncate(data, entry.size_bytes())).map_err(fail)?;
-        fchmod(data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
-        self.shared.keep(data.as_fd(), entry, false);
-        futimens(data, &times_of(entry.generation.modified)).map_err(fail)?;
-        if sync && !mutant::is_on("skip-large-sync") {
-            once(|| fsync(data)).map_err(|e| {
-                self.discard();
-                Error::new("write to storage (fsync)", b"", e)
-            })?;
-        }
         self.rename(data, entry, rule)?;
         self.view.iter().for_each(|view| view.unmark(data));
         if !mutant::is_on("forget-large-name") {
@@ -430,7 +449,7 @@ mod tests {
         let log = crate::posix::staging::tests::places(dir.path()).1.join("stem.log");
         let kept = log.with_file_name("kept");
         std::fs::hard_link(&log, &kept).unwrap();
-        file.publish(&entry, PublishRule::Replace, false).unwrap();
+        file.publish(&entry, PublishRule::Replace).unwrap();
         // As a crash between the rename and the removal of the journal leaves it, and a removal of the file later on.
         std::fs::rename(&kept, &log).unwrap();
         std::fs::remove_file(dir.path().join("large")).unwrap();

@@ -13,7 +13,8 @@
 //!   its name takes it first, under a name of its own, and looks at the journals then: it sees that of everybody who has opened the
 //!   data before, and after that nobody opens it. What a journal without a last word means is for the caller: its writer may
 //!   stand still and go on at any time, so that this data must not get a final name.
-//! - Whoever takes the data away from somebody else makes that one's rename fail.
+//! - Whoever takes the data away from somebody else makes that one's rename fail. So does whoever takes its slice over, for every
+//!   object: it has made the mark before (`fence`), and who takes data looks for the mark afterwards.
 //!
 //! As in `fence`, this needs no clock, no lock and no word of a host.
 //!
@@ -34,7 +35,7 @@ use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 const DATA: &CStr = c"data";
@@ -87,6 +88,8 @@ pub(super) fn take(shared: &Arc<Shared>, entry: &Entry, stem: &str) -> Result<Op
         if there != own && !rename(&place.directory, &there, &own).map_err(fail)? {
             continue;
         }
+        // Whoever has taken this slice over by now may have looked for the data before it had this name.
+        fence::check(shared.staging_parent.as_fd(), job)?;
         let content = match open_staged(&place, &own, OFlags::empty(), 1) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             opened => opened.map_err(fail)?,
@@ -107,7 +110,25 @@ pub(super) fn begin_on_all(shared: &Arc<Shared>, entry: &Entry, stem: &str) -> R
     let (name, own) = (journal_name(Extent::new(0, entry.size_bytes())), taken_name(job));
     let journal = make_journal(&place, &name).map_err(fail)?.ok_or_else(|| failed(Errno::NOENT))?;
     let data = open_staged(&place, &own, OFlags::empty(), 1).map_err(fail)?;
+    fence::check(shared.staging_parent.as_fd(), job)?;
     Ok(LargeFile::of_parts(shared.clone(), place, (own, data.into()), (name, journal), false))
+}
+
+/// Takes an object's data away from whichever of these slices has it. Should it have opened it too, its journal says that it may
+/// still write.
+pub(super) fn take_from(top: BorrowedFd<'_>, object: &Name, slices: &[JobId]) -> Result<()> {
+    let Some(directory) = open_object(top, object)? else { return Ok(()) };
+    let is_theirs =
+        |there: &CString| there.as_c_str() != DATA && slices.iter().any(|slice| taken_name(*slice) == *there);
+    let taken = data_name(&directory).and_then(|there| match there.filter(is_theirs) {
+        Some(there) => rename(&directory, &there, DATA).map(drop),
+        None => Ok(()),
+    });
+    match taken {
+        // Nobody wants the object any more.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        taken => taken.map_err(|e| Error::new("rename in staging directory", RANGES_PREFIX, e)),
+    }
 }
 
 /// Removes all objects whose stems begin so.
@@ -155,7 +176,11 @@ fn part_of(name: &[u8]) -> Option<Extent> {
 }
 
 fn open(host: &Staging, stem: &str) -> Result<Option<OwnedFd>> {
-    match beneath::open_child(host.top().as_fd(), &pool_name(stem, "")) {
+    open_object(host.top().as_fd(), &pool_name(stem, ""))
+}
+
+fn open_object(top: BorrowedFd<'_>, object: &Name) -> Result<Option<OwnedFd>> {
+    match beneath::open_child(top, object) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::new("open staging directory", RANGES_PREFIX, e)),
         Ok(directory) => {

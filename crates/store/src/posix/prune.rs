@@ -219,6 +219,7 @@ mod tests {
         sink.prune(&mut Prune {
             directories: &[ObjectId::ROOT],
             is_listed: &|_, name| name.as_bytes() == b"listed",
+            is_listed_alike: &|_, _| false,
             fate: &|path, _| if path.ends_with(b"keep") { Fate::Spare } else { Fate::Remove },
             is_rehearsal,
             removed: &mut |path, _| removed.push(String::from_utf8(path.to_vec()).unwrap()),
@@ -281,6 +282,7 @@ mod tests {
         sink.prune(&mut Prune {
             directories: &[ObjectId::ROOT],
             is_listed: &|_, _| false,
+            is_listed_alike: &|_, _| false,
             // Asked between looking at the directory and entering it.
             fate: &|path, _| {
                 if path == b"d" {

@@ -130,7 +130,7 @@ impl Sink for PosixSink {
     }
 
     fn fence(&self, slice: JobId, instead_of: &[JobId]) -> Result<()> {
-        fence::take_over(&self.shared.staging_parent, instead_of)?;
+        fence::take_over(&self.shared.staging_parent, instead_of, &parts::take_from)?;
         fence::check(self.shared.staging_parent.as_fd(), slice)?;
         let _ = self.shared.slice.set(slice);
         Ok(())

@@ -447,7 +447,7 @@ mod tests {
         let mut staged = [0; 17];
         assert_eq!(file.read_at(0, &mut staged).unwrap(), 17);
         assert_eq!(&staged, b"HEADER, body, end");
-        file.publish(&entry(17), PublishRule::Replace, false).unwrap();
+        file.publish(&entry(17), PublishRule::Replace).unwrap();
         assert_eq!(fs::read(dir.path().join("run")).unwrap(), b"HEADER, body, end");
         assert_eq!(reader.metadata().unwrap().len(), 12);
         assert!(!shown.exists());
@@ -459,7 +459,7 @@ mod tests {
         let file = begin(dir.path(), 0);
         file.write_at(0, b"all of this").unwrap();
         let reader = File::open(dir.path().join("run.partial")).unwrap();
-        file.publish(&entry(3), PublishRule::Replace, false).unwrap();
+        file.publish(&entry(3), PublishRule::Replace).unwrap();
         assert_eq!(fs::read(dir.path().join("run")).unwrap(), b"all");
         assert_eq!(reader.metadata().unwrap().len(), 11);
     }
@@ -483,7 +483,7 @@ mod tests {
             let is_one = reader.metadata().unwrap().ino() == fs::metadata(&shown).unwrap().ino();
             assert_eq!(is_one, is_same);
             assert!(is_same || reader.metadata().unwrap().len() == 12);
-            file.publish(&entry(19), PublishRule::Replace, false).unwrap();
+            file.publish(&entry(19), PublishRule::Replace).unwrap();
             assert_eq!(fs::read(dir.path().join("run")).unwrap(), whole);
             assert_eq!(fs::metadata(dir.path().join("run")).unwrap().nlink(), 1);
             assert!(!shown.exists());
@@ -522,7 +522,7 @@ mod tests {
         file.checkpoint().unwrap();
         file.write_at(5, b"678").unwrap();
         assert_eq!(told(&shown).as_deref(), Some("5"));
-        file.publish(&entry(8), PublishRule::Replace, false).unwrap();
+        file.publish(&entry(8), PublishRule::Replace).unwrap();
         assert_eq!(told(&dir.path().join("run")), None);
     }
 }

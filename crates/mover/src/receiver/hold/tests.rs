@@ -15,7 +15,7 @@ use std::path::Path;
 use store::posix::{PosixSink, beneath};
 use wire::FrameType;
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status, encode_pack_table, pack_table_bytes};
-use wire::message::{Entries, EntryRecord, Finish, ListEnd};
+use wire::message::{Entries, EntryRecord, FailureRecord, Finish, ListEnd, SourceFailures};
 
 const CHUNK: u64 = 1 << 20;
 const SMALL: u64 = 1;
@@ -203,6 +203,22 @@ fn buffered_is_said_of_what_is_synced() {
 }
 
 #[test]
+fn what_is_put_down_is_charged_until_it_is_in_the_buffer_and_nothing_is_that_was_refused() {
+    let bed = Bed::new();
+    bed.make_durable();
+    let free = || bed.job.memory().free_to_hold_bytes();
+    let before = free();
+    let failures = vec![FailureRecord { text: "x".repeat(1000), ..FailureRecord::default() }; 100];
+    bed.job.handle(SourceFailures { job: 1, failures }.into()).unwrap();
+    assert!(free() + 100_000 <= before && !bed.hold().is_durable());
+    bed.make_durable();
+    assert!(free() == before && bed.hold().is_durable());
+    let entry = EntryRecord { name: b"late".to_vec(), kind: 2, ..EntryRecord::default() };
+    let refused = bed.job.handle(Entries { job: 1, first: 77, entries: vec![entry] }.into());
+    assert!(refused.is_err() && bed.hold().is_durable());
+}
+
+#[test]
 fn a_sender_that_leaves_is_told_that_the_rest_is_buffered_when_all_of_it_is() {
     let bed = Bed::new();
     let told = |bed: &Bed| {
@@ -348,8 +364,9 @@ fn what_waits_goes_on_without_its_sender_after_a_restart() {
             wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };
         hold.begin(Opening { pin, account: "serve".into(), name: "lab".into(), warrant: None, open }.encode());
         let entry = EntryRecord { name: b"f".to_vec(), kind: 2, mode: 0o644, size_bytes: 5, ..EntryRecord::default() };
-        hold.note(&Entries { job: 1, first: SMALL, entries: vec![entry] }.into());
-        hold.note(&ListEnd { job: 1, entries: 1, bytes: 5 }.into());
+        let note = |message: Message| hold.note(hold.told(&message).unwrap(), None);
+        note(Entries { job: 1, first: SMALL, entries: vec![entry] }.into());
+        note(ListEnd { job: 1, entries: 1, bytes: 5 }.into());
         let (what, frame) = (What::Pack(vec![SMALL]), pack());
         let bytes = what.parcel_bytes(frame.len() as u64);
         let mut room = spool.reserve(hold.owner, Kind::Content, bytes).unwrap().unwrap();

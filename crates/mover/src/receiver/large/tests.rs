@@ -6,7 +6,7 @@ use crate::job::End;
 use ledger::extent_log::{self, Header};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
+pub(crate) fn large(size_bytes: u64, file: Arc<dyn StagedFile>) -> Arc<Large> {
     let object = Arc::new(Object::default());
     object.state.lock().unwrap().file = Some(file);
     let feeder = object.state.lock().unwrap().feeders.join();
@@ -99,7 +99,7 @@ impl StagedFile for Hanging {
     fn reread(&self, _: &mut dyn FnMut(&[u8])) -> store::Result<()> {
         Ok(())
     }
-    fn publish(&self, _: &Entry, _: PublishRule, _: bool) -> store::Result<()> {
+    fn publish(&self, _: &Entry, _: PublishRule) -> store::Result<()> {
         Ok(())
     }
     fn discard(&self) {}

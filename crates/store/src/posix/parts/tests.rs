@@ -51,7 +51,7 @@ fn slices_on_several_hosts_write_one_file_and_the_last_gives_it_its_name() {
         second.write_at(4, b"efgh").unwrap();
         first.append_journal(b"first").unwrap();
         second.append_journal(b"second").unwrap();
-        assert!(first.publish(&entry(8), PublishRule::Replace, false).is_err(), "a part has no name");
+        assert!(first.publish(&entry(8), PublishRule::Replace).is_err(), "a part has no name");
         // Whoever has the same part sees what was brought of it, and nothing of others.
         let (again, seen) = a.begin_part(&entry(8), "tag-stem", Extent::new(3, 4)).unwrap();
         assert_eq!(seen, [b"first".to_vec()]);
@@ -59,7 +59,8 @@ fn slices_on_several_hosts_write_one_file_and_the_last_gives_it_its_name() {
         let parts = last.take_parts(&entry(8), "tag-stem").unwrap().unwrap();
         assert_eq!((content(&parts, 8), parts.journals.len()), (b"abcdefgh".to_vec(), 3));
         let file = last.begin_on_parts(&entry(8), "tag-stem").unwrap();
-        file.publish(&entry(8), PublishRule::Replace, true).unwrap();
+        file.make_durable(&entry(8)).unwrap();
+        file.publish(&entry(8), PublishRule::Replace).unwrap();
         assert_eq!(std::fs::read(root.join("file")).unwrap(), b"abcdefgh");
         // What journals said of it is not said of another file.
         let (_, seen) = a.begin_part(&entry(8), "tag-stem", Extent::new(0, 4)).unwrap();
@@ -86,7 +87,7 @@ fn who_is_taken_over_from_gives_no_name_and_what_was_brought_stays() {
     let next = sink(root, "c", 3, &[2]);
     let parts = next.take_parts(&entry(4), "tag-stem").unwrap().unwrap();
     assert_eq!((content(&parts, 4), parts.journals.len()), (b"data".to_vec(), 2));
-    assert!(held.publish(&entry(4), PublishRule::Replace, false).is_err());
+    assert!(held.publish(&entry(4), PublishRule::Replace).is_err());
     assert!(late.take_parts(&entry(4), "tag-stem").is_err(), "it is void");
     assert!(!root.join("file").exists());
     // A run that begins anew goes on with it.
@@ -95,6 +96,32 @@ fn who_is_taken_over_from_gives_no_name_and_what_was_brought_stays() {
     let (_, seen) = anew.begin_part(&entry(4), "tag-stem", Extent::new(0, 4)).unwrap();
     assert_eq!(seen.len(), 2);
     assert!(part.begin_part(&entry(4), "tag-stem", Extent::new(0, 4)).is_err(), "it is void");
+}
+
+/// The source changed between the two: what they write together has another name for each.
+#[test]
+fn what_was_taken_over_does_not_replace_a_newer_version() {
+    for root in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+        let root = root.path();
+        let part = sink(root, "a", 1, &[]);
+        let (file, _) = part.begin_part(&entry(3), "tag-v1", Extent::new(0, 3)).unwrap();
+        file.write_at(0, b"old").unwrap();
+        let late = sink(root, "b", 2, &[]);
+        late.take_parts(&entry(3), "tag-v1").unwrap().unwrap();
+        let held = late.begin_on_parts(&entry(3), "tag-v1").unwrap();
+        let next = sink(root, "c", 3, &[2]);
+        let mut lane = next.lane(true).unwrap();
+        lane.create(&entry(3), PublishRule::Replace).unwrap();
+        lane.write(b"new").unwrap();
+        let staged = lane.seal(&entry(3), false).unwrap();
+        lane.publish(&entry(3), staged).unwrap();
+        assert!(held.publish(&entry(3), PublishRule::Replace).is_err());
+        assert!(late.begin_on_parts(&entry(3), "tag-v1").is_err(), "it is void");
+        assert_eq!(std::fs::read(root.join("file")).unwrap(), b"new");
+        // Should the older one come back, what was brought of it is there, and that somebody may still write to it.
+        let parts = next.take_parts(&entry(3), "tag-v1").unwrap().unwrap();
+        assert_eq!((content(&parts, 3), parts.journals.len()), (b"old".to_vec(), 2));
+    }
 }
 
 /// One step of somebody who shares a file.
@@ -109,9 +136,15 @@ enum Step {
     Take,
     Look,
     Name,
+    /// Whether its slice is void.
+    Check,
+    /// As in `fence::take_over`, of the first actor: the mark, and then its data. What is published after that is newer.
+    Mark,
+    Away,
+    Newer,
 }
 
-use Step::{Journal, Look, Name as Named, Open, Over, Take, Write};
+use Step::{Away, Check, Journal, Look, Mark, Name as Named, Newer, Open, Over, Take, Write};
 
 #[derive(Default)]
 struct Actor {
@@ -127,6 +160,9 @@ struct World<'a> {
     actors: Vec<Actor>,
     /// What has a final name.
     named: Option<u64>,
+    /// The first actor's slice was taken over.
+    is_void: bool,
+    is_newer: bool,
 }
 
 impl World<'_> {
@@ -134,9 +170,9 @@ impl World<'_> {
         taken_name(JobId([actor as u8; 16]))
     }
 
-    /// `is_closer` gives the data a name; false when it writes to what has its final name.
+    /// `is_closer` gives the data a name; false when it writes to what has its final name, or replaces what is newer.
     fn step(&mut self, actor: usize, step: Step, is_closer: bool) -> bool {
-        let own = self.own_name(actor);
+        let (own, first) = (self.own_name(actor), self.own_name(0));
         let name = if is_closer { own.clone() } else { DATA.to_owned() };
         let directory = self.place.directory.clone();
         if self.actors[actor].is_out {
@@ -167,7 +203,20 @@ impl World<'_> {
                 let final_name = self.path.join("final");
                 if std::fs::rename(self.path.join(own.to_str().unwrap()), &final_name).is_ok() {
                     self.named = Some(std::fs::metadata(&final_name).unwrap().ino());
+                    return !self.is_newer;
                 }
+            }
+            Check => one.is_out = self.is_void,
+            Mark => self.is_void = true,
+            Away => {
+                if data_name(&directory).unwrap() == Some(first.clone()) {
+                    rename(&directory, &first, DATA).unwrap();
+                }
+            }
+            Newer => {
+                std::fs::write(self.path.join("newer"), b"newer").unwrap();
+                std::fs::rename(self.path.join("newer"), self.path.join("final")).unwrap();
+                self.is_newer = true;
             }
         }
         true
@@ -175,7 +224,7 @@ impl World<'_> {
 }
 
 /// Carries out the schedules of these that may differ; returns how many there were, how often something got its name, and the first in which
-/// what has its name was written to.
+/// what has its name was written to, or what is newer was replaced.
 fn schedules(programs: &[&[Step]]) -> (usize, usize, Option<Vec<(usize, Step)>>) {
     let root = tempfile::tempdir_in("/dev/shm").unwrap();
     let (mut count, mut named, mut wrong) = (0, 0, None);
@@ -187,7 +236,7 @@ fn schedules(programs: &[&[Step]]) -> (usize, usize, Option<Vec<(usize, Step)>>)
         std::fs::write(path.join("data"), b"data").unwrap();
         let place = Staging::of_parts(Arc::new(open_directory(&path).unwrap()), 0);
         let actors = programs.iter().map(|_| Actor::default()).collect();
-        let mut world = World { place: &place, path: &path, actors, named: None };
+        let mut world = World { place: &place, path: &path, actors, named: None, is_void: false, is_newer: false };
         let is_right = order.iter().all(|(actor, step)| world.step(*actor, *step, programs[*actor].contains(&Take)));
         count += 1;
         named += usize::from(world.named.is_some());
@@ -199,15 +248,20 @@ fn schedules(programs: &[&[Step]]) -> (usize, usize, Option<Vec<(usize, Step)>>)
     (count, named, wrong)
 }
 
-/// Whether it matters which of these steps of two comes first: journals are looked at, and names are taken and given, by all.
+/// Whether it matters which of these steps of two comes first: journals and the mark are looked at, and names are taken and given,
+/// by all.
 fn is_touched(one: Step, other: Step) -> bool {
     match one {
         Journal | Over => other == Look,
         Look => matches!(other, Journal | Over),
         Write => other == Named,
-        Open => matches!(other, Take | Named),
-        Take => matches!(other, Open | Take | Named),
-        Named => matches!(other, Write | Open | Take | Named),
+        Open => matches!(other, Take | Named | Away),
+        Take => matches!(other, Open | Take | Named | Away),
+        Named => matches!(other, Write | Open | Take | Named | Away | Newer),
+        Check => other == Mark,
+        Mark => other == Check,
+        Away => matches!(other, Open | Take | Named | Away),
+        Newer => other == Named,
     }
 }
 
@@ -257,4 +311,16 @@ fn the_order_of_steps_is_what_keeps_others_from_writing_to_it() {
     {
         assert!(schedules(&[&part, &closer]).2.is_some());
     }
+}
+
+/// Of the slice that completes a file and may stand still for long, and of whoever takes it over and publishes another version.
+#[test]
+fn in_no_order_of_steps_is_what_is_newer_replaced_by_what_was_taken_over() {
+    let (closer, next) = ([Take, Check, Named], [Mark, Away, Newer]);
+    let (count, named, wrong) = schedules(&[&closer, &next]);
+    assert_eq!(wrong, None);
+    assert!(count > 3 && named > 0, "{count} {named}");
+    // The mark before the data is looked for, and the data before the mark is.
+    assert!(schedules(&[&[Check, Take, Named], &next]).2.is_some());
+    assert!(schedules(&[&closer, &[Away, Mark, Newer]]).2.is_some());
 }
