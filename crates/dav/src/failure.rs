@@ -81,7 +81,8 @@ impl Failure {
 
     /// The request may have been carried out all the same.
     pub fn may_be_done(&self) -> bool {
-        self.may_pass() || (self.is_repeated && self.why == Why::Missing)
+        // A server that has done it finds nothing there any more, or something at the new name, whichever it looks at first.
+        self.may_pass() || (self.is_repeated && matches!(self.why, Why::Missing | Why::Changed))
     }
 
     /// The same as an error of storage.

@@ -174,14 +174,16 @@ impl Job {
         }
         match self.site.move_to(staged, &to, &habits, rule == PublishRule::Replace) {
             Ok(()) => {}
-            Err(failure) if failure.why == Why::Changed => return Err(in_the_way(entry)),
-            Err(failure) if failure.may_be_done() => {
-                let is_gone = self.site.find(staged).map_err(failed)?.is_none();
-                if !is_gone || self.site.compare(&to, size, adler).is_err() {
-                    return Err(failed(failure));
+            Err(failure) => {
+                let is_done = failure.may_be_done()
+                    && self.site.find(staged).map_err(failed)?.is_none()
+                    && self.site.compare(&to, size, adler).is_ok();
+                match failure.why {
+                    _ if is_done => {}
+                    Why::Changed => return Err(in_the_way(entry)),
+                    _ => return Err(failed(failure)),
                 }
             }
-            Err(failure) => return Err(failed(failure)),
         }
         // Where escapes are needed a server may have taken them for something else.
         if path::encoded(&to).as_bytes() != to && self.site.find(&to).map_err(failed)?.is_none() {

@@ -161,7 +161,7 @@ impl StagedFile for DavLarge {
         self.job.reread(&self.staged, check)
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, _: bool) -> Result<()> {
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         if state.is_over {
             return Err(self.refused("it is not staged"));

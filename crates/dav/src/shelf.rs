@@ -253,14 +253,16 @@ impl Shelf for DavShelf {
         let habits = self.site.habits(&to.path[..slash.max(1)]).map_err(renamed)?;
         match self.site.move_to(&self.path, &to.path, &habits, may_replace) {
             Ok(()) => Ok(()),
-            Err(failure) if failure.why == Why::Changed => in_the_way("something has that name"),
-            // It may have been done.
-            Err(failure) if failure.may_be_done() => {
-                let is_done = self.site.find(&self.path).map_err(renamed)?.is_none()
+            Err(failure) => {
+                let is_done = failure.may_be_done()
+                    && self.site.find(&self.path).map_err(renamed)?.is_none()
                     && self.site.find(&to.path).map_err(renamed)?.is_some();
-                if is_done { Ok(()) } else { Err(renamed(failure)) }
+                match failure.why {
+                    _ if is_done => Ok(()),
+                    Why::Changed => in_the_way("something has that name"),
+                    _ => Err(renamed(failure)),
+                }
             }
-            Err(failure) => Err(renamed(failure)),
         }
     }
 

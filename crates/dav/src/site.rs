@@ -1,4 +1,4 @@
-//! Single requests to one server: redirects, repetitions, and the token.
+//! Single requests to one server: redirects, repetitions, and the token, which is read again when it is refused.
 //!
 //! Invariant: with a token nothing is asked of another host that the user has not named, and never less than TLS where TLS was asked
 //! for.
@@ -6,12 +6,14 @@
 use crate::failure::{Failure, Result, Why};
 use crate::habits::Habits;
 use crate::path;
+use crate::token;
 use model::{VersionToken, mutant};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
-use web::{Begun, Client, Origin, Request, Response, Stop, Trust, Upload};
+use web::{Begun, Client, Origin, PROGRESS_MAX, Request, Response, Stop, Trust, Upload};
 
 const REDIRECTS_MAX: usize = 5;
 const TRIES_MAX: u32 = 4;
@@ -31,7 +33,9 @@ pub struct SiteConfig {
 
 pub struct Site {
     client: Client,
-    token: Option<String>,
+    token: Mutex<Option<String>>,
+    /// Where the user has the token of this server, if not where that of the process is.
+    token_file: Option<PathBuf>,
     redirect_hosts: Vec<String>,
     trust: Trust,
     /// Where redirects led.
@@ -41,6 +45,8 @@ pub struct Site {
     pub storage: u64,
     /// Known once something is written.
     pub habits: OnceLock<Habits>,
+    /// It sent a PUT elsewhere before, and is waited for until it says where to.
+    redirects_puts: AtomicBool,
     /// Checksums that the server may be asked for at once.
     digests: (Mutex<u32>, Condvar),
 }
@@ -79,9 +85,19 @@ impl Site {
         let storage = VersionToken::of_tag(origin.authority().as_bytes(), 0).object();
         let trust = config.ca_file.clone().map_or(Trust::Host, Trust::File);
         let client = Client::stopped_by(origin, &trust, stop).map_err(|e| Failure::of_web(&e))?;
-        let redirect_hosts = config.redirect_hosts.clone();
-        let (others, habits, digests) = (Mutex::default(), OnceLock::new(), (Mutex::new(DIGESTS_MAX), Condvar::new()));
-        Ok(Site { client, token, redirect_hosts, trust, others, is_plain, storage, habits, digests })
+        Ok(Site {
+            client,
+            token: Mutex::new(token),
+            token_file: config.token_file.clone(),
+            redirect_hosts: config.redirect_hosts.clone(),
+            trust,
+            others: Mutex::default(),
+            is_plain,
+            storage,
+            habits: OnceLock::new(),
+            redirects_puts: AtomicBool::new(false),
+            digests: (Mutex::new(DIGESTS_MAX), Condvar::new()),
+        })
     }
 
     pub fn origin(&self) -> &Origin {
@@ -106,11 +122,15 @@ impl Site {
     }
 
     pub fn ask_for(&self, asked: &Asked<'_>, path: &[u8]) -> Result<Response> {
+        self.with_token(|was_asked| self.ask_again(asked, path, was_asked))
+    }
+
+    fn ask_again(&self, asked: &Asked<'_>, path: &[u8], was_asked_before: bool) -> Result<Response> {
         let mut wait = Duration::from_millis(100);
         for tried in 1.. {
             let failure = match self.follow(asked, path) {
                 Ok(response) if asked.wanted.contains(&response.status) => return Ok(response),
-                Ok(response) => self.refused(response, tried > 1),
+                Ok(response) => self.refused(response, was_asked_before || tried > 1),
                 Err(failure) => failure,
             };
             if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(wait) {
@@ -162,14 +182,42 @@ impl Site {
 
     /// Asks once: the request is one that does its work whether it is answered or not.
     pub fn ask_once(&self, asked: &Asked<'_>, path: &[u8]) -> Result<Response> {
-        match self.follow(asked, path)? {
+        self.with_token(|was_asked| match self.follow(asked, path)? {
             response if asked.wanted.contains(&response.status) => Ok(response),
-            response => Err(self.refused(response, false)),
+            response => Err(self.refused(response, was_asked)),
+        })
+    }
+
+    pub fn token(&self) -> Option<String> {
+        self.token.lock().unwrap().clone()
+    }
+
+    /// Makes a request, and makes it once more where the token was refused and is another one by now. `attempt` is told whether the
+    /// request was made before.
+    fn with_token<T>(&self, attempt: impl Fn(bool) -> Result<T>) -> Result<T> {
+        let token = self.token();
+        match attempt(false) {
+            Err(failure) if failure.why == Why::Credentials && self.renew(token.as_deref()) => {
+                attempt(failure.is_repeated)
+            }
+            attempted => attempted,
         }
     }
 
-    pub fn token(&self) -> Option<&str> {
-        self.token.as_deref()
+    /// Reads the token again, of which this one was refused; true where it is another one.
+    fn renew(&self, refused: Option<&str>) -> bool {
+        let mut token = self.token.lock().unwrap();
+        // Another request may have been faster.
+        if token.as_deref() != refused {
+            return true;
+        }
+        match token::find(self.token_file.as_deref()) {
+            Ok(Some(found)) if Some(&found[..]) != refused => {
+                *token = Some(found);
+                true
+            }
+            _ => false,
+        }
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -178,6 +226,10 @@ impl Site {
 
     /// Begins a request whose body is sent piece by piece.
     pub fn begin(&self, path: &[u8], headers: &[(&str, String)], length: Option<u64>) -> Result<Upload> {
+        self.with_token(|_| self.begin_again(path, headers, length))
+    }
+
+    fn begin_again(&self, path: &[u8], headers: &[(&str, String)], length: Option<u64>) -> Result<Upload> {
         let mut wait = Duration::from_millis(100);
         for tried in 1.. {
             let failure = match self.follow_upload(path, headers, length) {
@@ -199,15 +251,20 @@ impl Site {
             let text = format!("the server answered with status {}, which is no answer to that", response.status);
             return Failure::new(Why::Other, text);
         }
+        if is_redirect(&response) {
+            // It is heard in time when the file is sent again.
+            self.redirects_puts.store(true, Relaxed);
+            return Failure::new(Why::Other, "the server sent the file elsewhere when it was under way already");
+        }
         let is_repeated = was_asked_before || response.is_resent;
-        Failure { is_repeated, ..Failure::of_status(response.status, self.token.is_some()) }
+        Failure { is_repeated, ..Failure::of_status(response.status, self.token().is_some()) }
     }
 
     fn headers(&self, of: &[(&str, String)]) -> Vec<(String, String)> {
         let mut headers: Vec<(String, String)> =
             of.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         headers.push(("User-Agent".to_owned(), "thalweg".to_owned()));
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token() {
             headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
         headers
@@ -225,6 +282,9 @@ impl Site {
                 None => return Ok(response),
                 Some(next) => (client, target) = next,
             }
+            if asked.method == "PUT" {
+                self.redirects_puts.store(true, Relaxed);
+            }
         }
         Err(in_circles())
     }
@@ -232,9 +292,14 @@ impl Site {
     fn follow_upload(&self, path: &[u8], headers: &[(&str, String)], length: Option<u64>) -> Result<Begun> {
         let headers = self.headers(headers);
         let (mut client, mut target) = (self.client.clone(), path::encoded(path));
-        for _ in 0..=REDIRECTS_MAX {
+        for redirects in 0..=REDIRECTS_MAX {
             let request = Request { method: "PUT", target: &target, headers: &headers, body: b"" };
-            let response = match client.begin(&request, length).map_err(|e| Failure::of_web(&e))? {
+            // Whoever it is sent to sends it nowhere else, as a rule, and may give no leave.
+            let begun = match redirects == 0 && self.redirects_puts.load(Relaxed) {
+                true => client.begin_within(&request, length, PROGRESS_MAX),
+                false => client.begin(&request, length),
+            };
+            let response = match begun.map_err(|e| Failure::of_web(&e))? {
                 Begun::Answer(response) => response,
                 upload => return Ok(upload),
             };
@@ -242,13 +307,14 @@ impl Site {
                 None => return Ok(Begun::Answer(response)),
                 Some(next) => (client, target) = next,
             }
+            self.redirects_puts.store(true, Relaxed);
         }
         Err(in_circles())
     }
 
     /// Where an answer sends the client, if it does.
     fn redirect(&self, response: &Response, client: Client, has_pass: bool) -> Result<Option<(Client, String)>> {
-        if !matches!(response.status, 301 | 302 | 303 | 307 | 308) {
+        if !is_redirect(response) {
             return Ok(None);
         }
         let location = response.header("location").unwrap_or_default().to_owned();
@@ -263,7 +329,7 @@ impl Site {
         let may_have_token =
             origin.is_tls && self.redirect_hosts.contains(&origin.host) || mutant::is_on("dav-token-follows-redirects");
         let to = origin.authority();
-        if origin != *home && (self.token.is_some() || has_pass) && !may_have_token {
+        if origin != *home && (self.token().is_some() || has_pass) && !may_have_token {
             let text = format!("the server redirects to {to}, where this token does not go");
             return Err(Failure::new(Why::Untrusted, text));
         }
@@ -294,6 +360,10 @@ impl Site {
     }
 }
 
+fn is_redirect(response: &Response) -> bool {
+    matches!(response.status, 301 | 302 | 303 | 307 | 308)
+}
+
 fn in_circles() -> Failure {
     Failure::new(Why::Other, format!("the server redirects more than {REDIRECTS_MAX} times"))
 }
@@ -302,7 +372,8 @@ fn in_circles() -> Failure {
 mod tests {
     use super::*;
     use fakes::http::{Said, serve};
-    use std::net::TcpListener;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn a_token_goes_to_no_other_host() {
@@ -325,5 +396,62 @@ mod tests {
         assert!(failure.why == Why::Untrusted && !failure.text.contains("hunter2"), "{failure}");
         assert!(failure.text.contains("where this token does not go"), "{failure}");
         assert_eq!(abroad.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    /// Sends each PUT of five bytes elsewhere; one that asks for leave after longer than a server is usually waited for.
+    fn send_elsewhere(mut stream: TcpStream, to: &str) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut body = [0; 5];
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                if !reader.read_line(&mut head).is_ok_and(|read| read > 0) {
+                    return;
+                }
+            }
+            let asks = head.contains("100-continue");
+            match asks {
+                true => std::thread::sleep(Duration::from_millis(1300)),
+                false => reader.read_exact(&mut body).unwrap(),
+            }
+            let said = format!("HTTP/1.1 307 X\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
+            if stream.write_all(said.as_bytes()).is_err() || asks {
+                // Without what comes of the body the answer would be lost with the connection.
+                let _ = reader.read_exact(&mut body);
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_sends_files_elsewhere_is_waited_for_from_then_on() {
+        let (listener, there) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let to = format!("http://{}/there", there.local_addr().unwrap());
+        let origin = Origin::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let to = to.clone();
+                std::thread::spawn(move || send_elsewhere(stream, &to));
+            }
+        });
+        std::thread::spawn(move || {
+            for stream in there.incoming().flatten() {
+                std::thread::spawn(move || serve(stream, &|_| Said::new(201, b"")));
+            }
+        });
+        let site = || Site::new(origin.clone(), None, false, &SiteConfig::default(), Stop::default()).unwrap();
+        // A small file is sent whole, and tells what becomes of a large one.
+        let first = site();
+        first.put(b"/x", &[], b"small").unwrap();
+        let mut upload = first.begin(b"/x", &[], Some(5)).unwrap();
+        upload.write(b"large").unwrap();
+        assert_eq!(upload.finish().unwrap().status, 201);
+        // So does a large one that was under way already.
+        let second = site();
+        let request = Request { method: "PUT", target: "/x", headers: &[], body: b"large" };
+        let answer = second.client.send(&request).unwrap();
+        assert!(!second.redirects_puts.load(Relaxed));
+        let failure = second.refused(answer, false);
+        assert!(failure.text.contains("elsewhere") && second.redirects_puts.load(Relaxed), "{failure}");
     }
 }

@@ -146,7 +146,7 @@ impl Ends<'_> {
 fn passes(of: &Site, to: &Site, path: &[u8], activity: &str) -> Result<Option<(&'static str, String)>> {
     let pass = match of.token() {
         None => return Ok(None),
-        Some(token) if to.token() == Some(token) => token.to_owned(),
+        Some(token) if to.token().as_ref() == Some(&token) => token,
         Some(_) => of.macaroon(path, activity)?,
     };
     Ok(Some(("TransferHeaderAuthorization", format!("Bearer {pass}"))))

@@ -1,6 +1,6 @@
 //! Reading over a server in this process that answers as it is told, and over a real XRootD server.
 
-use dav::Sites;
+use dav::{SiteConfig, Sites, Stop};
 use fakes::dav::Manners;
 use fakes::http::{Asked, Said, serve};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
@@ -225,6 +225,34 @@ fn redirects_end_and_are_followed_without_a_token() {
 }
 
 #[test]
+fn a_token_that_is_refused_is_read_again() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "first\n").unwrap();
+    let taken = Arc::new(Mutex::new("Bearer first"));
+    let known = taken.clone();
+    let (address, asked) = start(move |asked| match asked.header("authorization") == Some(*known.lock().unwrap()) {
+        true => usual(asked),
+        false => Said::new(401, b""),
+    });
+    let table = SiteConfig {
+        endpoint: format!("dav://{address}"),
+        token_file: Some(file.path().to_owned()),
+        ..SiteConfig::default()
+    };
+    let sites = Sites::new(vec![table], Stop::default());
+    let source = sites.source(&[location("dav", &format!("{address}/d/a b"))], &TransferOptions::default());
+    let source = source.ok().unwrap().source;
+    let (objects, _) = scan(&*source);
+    // One that is the same still is not tried twice.
+    *taken.lock().unwrap() = "Bearer second";
+    let before = asked.lock().unwrap().len();
+    assert_eq!(read(&*source, &objects[0]).unwrap_err().kind, FailureKind::Permission);
+    assert_eq!(asked.lock().unwrap().len(), before + 1);
+    std::fs::write(file.path(), "second\n").unwrap();
+    assert_eq!(read(&*source, &objects[0]).unwrap(), CONTENT);
+}
+
+#[test]
 fn urls_with_secrets_and_clear_text_abroad_are_refused() {
     for (scheme, rest) in [
         ("https", "h.example/x?sig=hunter2"),
@@ -356,7 +384,7 @@ fn a_real_xrootd_takes_files_compares_and_renames_them() {
     }
     let (staged, _) = sink.begin(&entry("large", content.len()), "stem").unwrap();
     content.chunks(100_000).enumerate().for_each(|(at, part)| staged.write_at(at as u64 * 100_000, part).unwrap());
-    staged.publish(&entry("large", content.len()), PublishRule::NoReplace, false).unwrap();
+    staged.publish(&entry("large", content.len()), PublishRule::NoReplace).unwrap();
     assert_eq!(std::fs::read(top.join("large")).unwrap(), content);
     // It keeps no times: what came after the source was changed is current, what is older is not.
     assert!(matches!(sink_at(&sites, &rest).decide(&entry("plain", 3)).unwrap(), Decision::Same));
@@ -396,10 +424,7 @@ fn what_the_server_digests_otherwise_gets_no_name() {
     assert_eq!(refused.kind, FailureKind::WriteError);
     let (staged, _) = sink.begin(&entry("g", 3), "stem").unwrap();
     staged.write_at(0, b"one").unwrap();
-    assert_eq!(
-        staged.publish(&entry("g", 3), PublishRule::NoReplace, false).unwrap_err().kind,
-        FailureKind::WriteError
-    );
+    assert_eq!(staged.publish(&entry("g", 3), PublishRule::NoReplace).unwrap_err().kind, FailureKind::WriteError);
     drop(staged);
     assert!(names(&dir).is_empty(), "{:?}", names(&dir));
 }
@@ -446,26 +471,36 @@ fn small_files_are_read_back_while_the_server_is_asked_for_a_checksum() {
 
 #[test]
 fn a_move_whose_answer_is_lost_was_done() {
-    let lost = Arc::new(Mutex::new(0));
-    let counted = lost.clone();
-    let root = Arc::new(Mutex::new(std::path::PathBuf::new()));
-    let of = root.clone();
-    let (dir, sink) = bed(GOOD, move |asked| {
-        let is_final = asked.method == "MOVE" && asked.header("destination").unwrap().ends_with("/f");
-        if !is_final || *counted.lock().unwrap() > 0 {
-            return None;
-        }
-        *counted.lock().unwrap() += 1;
-        let name = asked.target.rsplit('/').next().unwrap();
-        let root = of.lock().unwrap().clone();
-        std::fs::rename(root.join(name), root.join("f")).unwrap();
-        let mut said = Said::new(201, b"");
-        said.is_lost = true;
-        Some(said)
-    });
-    *root.lock().unwrap() = dir.path().to_owned();
-    put(&*sink, &entry("f", 3), b"one", PublishRule::NoReplace).unwrap();
-    assert_eq!((*lost.lock().unwrap(), names(&dir)), (1, vec!["f".to_owned()]));
+    // Asked again, a server says that the old name is not there, or that something has the new one; that may be somebody else's.
+    for (again, is_ours) in [(None, true), (Some(412), true), (Some(412), false)] {
+        let asked_for = Arc::new(Mutex::new(0));
+        let counted = asked_for.clone();
+        let root = Arc::new(Mutex::new(std::path::PathBuf::new()));
+        let of = root.clone();
+        let (dir, sink) = bed(GOOD, move |asked| {
+            let is_final = asked.method == "MOVE" && asked.header("destination").unwrap().ends_with("/f");
+            if !is_final {
+                return None;
+            }
+            *counted.lock().unwrap() += 1;
+            if *counted.lock().unwrap() > 1 {
+                return again.map(|status| Said::new(status, b""));
+            }
+            let name = asked.target.rsplit('/').next().unwrap();
+            let root = of.lock().unwrap().clone();
+            match is_ours {
+                true => std::fs::rename(root.join(name), root.join("f")).unwrap(),
+                false => std::fs::write(root.join("f"), b"two").unwrap(),
+            }
+            let mut said = Said::new(201, b"");
+            said.is_lost = true;
+            Some(said)
+        });
+        *root.lock().unwrap() = dir.path().to_owned();
+        let done = put(&*sink, &entry("f", 3), b"one", PublishRule::NoReplace).map_err(|e| e.kind);
+        assert_eq!(done, if is_ours { Ok(()) } else { Err(FailureKind::InTheWay) });
+        assert_eq!((*asked_for.lock().unwrap(), names(&dir)), (2, vec!["f".to_owned()]));
+    }
 }
 
 #[test]
@@ -478,7 +513,7 @@ fn a_full_server_and_one_that_refuses_half_way_leave_nothing() {
         assert_eq!(refused.kind, kind);
         let (staged, _) = sink.begin(&entry("g", content.len()), "stem").unwrap();
         let wrote = staged.write_at(0, &content);
-        let refused = wrote.and_then(|()| staged.publish(&entry("g", content.len()), PublishRule::NoReplace, false));
+        let refused = wrote.and_then(|()| staged.publish(&entry("g", content.len()), PublishRule::NoReplace));
         assert_eq!(refused.unwrap_err().kind, kind);
         drop(staged);
         assert!(names(&dir).is_empty(), "{:?}", names(&dir));
@@ -527,7 +562,7 @@ fn between(from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8])
     if !is_shared {
         staged.write_at(0, content).unwrap();
     }
-    staged.publish(&entry("f", content.len()), PublishRule::NoReplace, false).unwrap();
+    staged.publish(&entry("f", content.len()), PublishRule::NoReplace).unwrap();
     assert_eq!(std::fs::read(to.path().join("f")).unwrap(), content);
     assert_eq!(names(to), ["f"]);
     (is_shared, sink.notes())

@@ -88,6 +88,8 @@ pub struct State {
     pub ahead_seconds: i64,
     /// It passes conditions over.
     pub is_unconditional: bool,
+    /// It keeps to them where it is sent content, and passes them over where it copies or puts parts together.
+    pub is_conditional_by_put_alone: bool,
     pub page_max: usize,
     /// It begins where it likes.
     pub ignores_start_after: bool,
@@ -417,7 +419,7 @@ impl State {
         if stated != Some(&BASE64.encode(&crc(&bytes).to_be_bytes())) {
             return error(400, "BadDigest");
         }
-        if self.refuses(asked, key) {
+        if !self.is_conditional_by_put_alone && self.refuses(asked, key) {
             return error(412, "PreconditionFailed");
         }
         let upload = self.uploads.remove(&id).unwrap();
@@ -460,6 +462,9 @@ impl State {
         };
         if object.bytes.len() as u64 > self.copy_bytes_max {
             return error(400, "InvalidRequest");
+        }
+        if !self.is_conditional_by_put_alone && self.refuses(asked, key) {
+            return error(412, "PreconditionFailed");
         }
         let is_replaced = asked.header("x-amz-metadata-directive") == Some("REPLACE");
         let etag = self.put(key, object.bytes, if is_replaced { asked.meta() } else { object.meta });

@@ -1,22 +1,24 @@
 //! Requests to one bucket: addressed, signed, and sent again where that helps.
 //!
 //! Invariants: a request is sent at most `ATTEMPTS_MAX` times, and all requests of a bucket share one budget of retries, so that a
-//! store in trouble is not asked ever more often. Each cure (other keys, another clock, another region) is tried once a request.
+//! store in trouble is not asked ever more often. Each cure (other keys, another clock, another region) is tried once a request. A
+//! store's word on its region leads to no other host but Amazon's of that region, and only where no endpoint is named.
 
 use crate::at_once::{self, AtOnce};
 use crate::config::StoreConfig;
 use crate::credentials::{Credentials, Keys};
-use crate::failure::{Failure, Result, Why};
+use crate::failure::{Failure, Result, Why, is_region};
 use crate::known::Known;
 use crate::metadata::header_moment;
 use crate::sign::{Signed, encode, sign};
 use crate::version::Beginning;
 use crate::width::Permits;
 use aws_lc_rs::rand;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
-use web::{Client, Crew, Request, Response, Stop, Trust};
+use std::time::{Duration, Instant, SystemTime};
+use web::{Client, Crew, Origin, Request, Response, Stop, Trust};
 
 const ATTEMPTS_MAX: u32 = 8;
 /// One answer in a hundred that goes wrong says nothing of the store: the first wait is short.
@@ -43,10 +45,10 @@ pub struct Bucket {
     pub name: String,
     /// As the user names it: `s3://NAME`.
     pub shown: String,
-    client: Client,
+    config: StoreConfig,
+    way: Mutex<Arc<Way>>,
     is_in_path: bool,
     credentials: Credentials,
-    region: Mutex<String>,
     /// What the store's clock is ahead of this host's, in seconds.
     ahead_seconds: AtomicI64,
     budget: AtomicI64,
@@ -58,8 +60,10 @@ pub struct Bucket {
     pub crew: Crew,
     /// Memory for bodies under way.
     pub permits: Permits,
+    /// Memory for what is fetched before it is asked for: none of that which a body waits for, whose bytes may come from it.
+    pub ahead: Permits,
     /// Known after the first object that is published on one.
-    pub conditions: Mutex<Option<Conditions>>,
+    pub conditions: Mutex<Tried>,
     /// A listing's beginning that was asked for when the bucket was opened, for whoever lists first.
     pub beginning: Mutex<Option<Beginning>>,
     /// What was learnt of versions of its objects, where this host keeps that.
@@ -68,6 +72,26 @@ pub struct Bucket {
     pub copy_bytes_max: u64,
     /// The store refused to make the copy itself.
     pub copies_not: AtomicBool,
+}
+
+/// Where requests go, and the region that they are signed for.
+struct Way {
+    client: Client,
+    region: String,
+}
+
+/// What one attempt at a request is made with.
+struct Means {
+    keys: Option<Keys>,
+    way: Arc<Way>,
+}
+
+/// What came of trying which conditions a store keeps to.
+#[derive(Default)]
+pub struct Tried {
+    pub known: Option<Conditions>,
+    /// Below which prefixes it was not allowed, and when.
+    pub refused: HashMap<String, Instant>,
 }
 
 /// Which conditions a store keeps to.
@@ -115,22 +139,23 @@ struct Cures {
 impl Bucket {
     pub fn new(name: &str, shown: String, config: &StoreConfig, stop: Stop) -> Result<Bucket> {
         let settings = |text: String| Failure::new(Why::Settings, text);
-        let (origin, is_in_path) = config.origin(name).map_err(settings)?;
-        let trust = config.ca_file.clone().map_or(Trust::Host, Trust::File);
-        let client = Client::stopped_by(origin, &trust, stop).map_err(|e| Failure::of_web(&e))?;
+        let region = config.region();
+        let (origin, is_in_path) = config.origin(name, &region).map_err(settings)?;
+        let client = client(config, origin, stop)?;
         Ok(Bucket {
             name: name.to_owned(),
             shown,
-            client,
+            config: config.clone(),
+            way: Mutex::new(Arc::new(Way { client, region })),
             is_in_path,
             credentials: Credentials::new(config),
-            region: Mutex::new(config.region()),
             ahead_seconds: AtomicI64::new(0),
             budget: AtomicI64::new(BUDGET_MAX),
             has_answered: AtomicBool::new(false),
             at_once: AtOnce::new(),
             crew: Crew::new(at_once::MAX),
             permits: Permits::new(IN_FLIGHT_BYTES),
+            ahead: Permits::new(IN_FLIGHT_BYTES),
             conditions: Mutex::default(),
             beginning: Mutex::default(),
             known: None,
@@ -163,9 +188,9 @@ impl Bucket {
     /// Sends a request until it is answered, and reads the answer; `takes` says whether a success is one.
     pub fn call(&self, call: &Call<'_>, takes: impl Fn(&Answer) -> bool) -> Result<Answer> {
         let mut is_repeated = false;
-        self.repeat(call, |call, keys| {
+        self.repeat(call, |call, means| {
             let was_sent = std::mem::replace(&mut is_repeated, true);
-            let response = self.send(call, keys)?;
+            let response = self.send(call, means)?;
             let answer = self.read(response, call, was_sent)?;
             match takes(&answer) {
                 true => Ok(answer),
@@ -176,14 +201,13 @@ impl Bucket {
 
     /// Sends a request once, and reads whatever comes.
     pub fn call_once(&self, call: &Call<'_>) -> Result<Answer> {
-        let keys = self.credentials.keys().map_err(|text| Failure::new(Why::Keys, text))?;
-        self.read(self.send(call, keys.as_ref())?, call, false)
+        self.read(self.send(call, &self.means()?)?, call, false)
     }
 
     /// Sends a request until its answer begins; the body is the caller's to read.
     pub fn open(&self, call: &Call<'_>) -> Result<Response> {
-        self.repeat(call, |call, keys| {
-            let response = self.send(call, keys)?;
+        self.repeat(call, |call, means| {
+            let response = self.send(call, means)?;
             match response.status {
                 200 | 206 => Ok(response),
                 _ => Err(self
@@ -194,7 +218,7 @@ impl Bucket {
         })
     }
 
-    fn repeat<T>(&self, call: &Call<'_>, mut attempt: impl FnMut(&Call<'_>, Option<&Keys>) -> Result<T>) -> Result<T> {
+    fn repeat<T>(&self, call: &Call<'_>, mut attempt: impl FnMut(&Call<'_>, &Means) -> Result<T>) -> Result<T> {
         if !matches!(call.method, "GET" | "HEAD") {
             // What was listed before is not what stands there any more.
             *self.beginning.lock().unwrap() = None;
@@ -202,9 +226,9 @@ impl Bucket {
         let (mut attempts, mut cures) = (0, Cures::default());
         loop {
             attempts += 1;
-            let keys = self.credentials.keys().map_err(|text| Failure::new(Why::Keys, text))?;
+            let means = self.means()?;
             let place = self.at_once.enter(call.body.len());
-            let attempted = attempt(call, keys.as_ref());
+            let attempted = attempt(call, &means);
             drop(place);
             let failure = match attempted {
                 Ok(done) => {
@@ -218,7 +242,7 @@ impl Bucket {
             if failure.is_throttled {
                 self.at_once.throttled();
             }
-            if self.cure(&failure, &mut cures) {
+            if self.cure(&failure, &mut cures, &means) {
                 continue;
             }
             let cost = if failure.why == Why::Unknown { COST_OF_SILENCE } else { COST_OF_RETRY };
@@ -229,28 +253,54 @@ impl Bucket {
                 return Err(failure);
             }
             self.budget.fetch_sub(cost, Relaxed);
-            if !self.client.stop().wait(failure.wait.unwrap_or_else(|| jitter(attempts)).min(WAIT_MAX)) {
+            if !means.way.client.stop().wait(failure.wait.unwrap_or_else(|| jitter(attempts)).min(WAIT_MAX)) {
                 return Err(failure);
             }
         }
     }
 
-    /// True when what was wrong is put right.
-    fn cure(&self, failure: &Failure, cures: &mut Cures) -> bool {
+    fn way(&self) -> Arc<Way> {
+        self.way.lock().unwrap().clone()
+    }
+
+    fn means(&self) -> Result<Means> {
+        let keys = self.credentials.keys().map_err(|text| Failure::new(Why::Keys, text))?;
+        Ok(Means { keys, way: self.way() })
+    }
+
+    /// True when what was wrong with what an attempt was made with is put right.
+    fn cure(&self, failure: &Failure, cures: &mut Cures, means: &Means) -> bool {
         match (failure.why, &failure.region) {
-            (Why::Keys, _) if !std::mem::replace(&mut cures.keys, true) => self.credentials.expire(),
+            (Why::Keys, _) if !std::mem::replace(&mut cures.keys, true) => {
+                means.keys.as_ref().is_some_and(|keys| self.credentials.expire(keys))
+            }
             (Why::Clock, _) if !std::mem::replace(&mut cures.clock, true) => true,
             (_, Some(region)) if !std::mem::replace(&mut cures.region, true) => {
-                let mut known = self.region.lock().unwrap();
-                let is_new = *known != *region;
-                known.clone_from(region);
-                is_new
+                *region != means.way.region && self.turn_to(region)
             }
             _ => false,
         }
     }
 
-    fn send(&self, call: &Call<'_>, keys: Option<&Keys>) -> Result<Response> {
+    /// Goes to another region from now on, which is another host where no endpoint is named.
+    fn turn_to(&self, region: &str) -> bool {
+        let mut way = self.way.lock().unwrap();
+        // Another request was faster.
+        if way.region == region {
+            return true;
+        }
+        let Ok((origin, _)) = self.config.origin(&self.name, region) else { return false };
+        let client = match origin == *way.client.origin() {
+            true => Ok(way.client.clone()),
+            false => client(&self.config, origin, way.client.stop().clone()),
+        };
+        let Ok(client) = client else { return false };
+        *way = Arc::new(Way { client, region: region.to_owned() });
+        true
+    }
+
+    fn send(&self, call: &Call<'_>, means: &Means) -> Result<Response> {
+        let client = &means.way.client;
         let mut path = if self.is_in_path { format!("/{}", self.name) } else { String::new() };
         path.push('/');
         if let Some(key) = call.key {
@@ -263,15 +313,15 @@ impl Bucket {
         query.sort();
         let query = query.join("&");
         let mut headers = call.headers.clone();
-        headers.push(("host".to_owned(), self.client.origin().authority()));
-        if let Some(keys) = keys {
+        headers.push(("host".to_owned(), client.origin().authority()));
+        if let Some(keys) = &means.keys {
             let now = now() + self.ahead_seconds.load(Relaxed);
-            let region = self.region.lock().unwrap().clone();
-            sign(&Signed { method: call.method, path: &path, query: &query, region: &region, now }, &mut headers, keys);
+            let region = &means.way.region;
+            sign(&Signed { method: call.method, path: &path, query: &query, region, now }, &mut headers, keys);
         }
         let target = if query.is_empty() { path } else { format!("{path}?{query}") };
         let request = Request { method: call.method, target: &target, headers: &headers, body: call.body };
-        let answered = self.client.patient(call.patience).send(&request).map_err(|e| Failure::of_web(&e))?;
+        let answered = client.patient(call.patience).send(&request).map_err(|e| Failure::of_web(&e))?;
         self.has_answered.store(true, Relaxed);
         Ok(answered)
     }
@@ -281,7 +331,7 @@ impl Bucket {
         let (status, headers) = (response.status, response.headers().to_vec());
         let date = response.header("date").and_then(header_moment);
         let wait = response.header("retry-after").and_then(|text| text.parse().ok()).map(Duration::from_secs);
-        let region = response.header("x-amz-bucket-region").map(str::to_owned);
+        let region = response.header("x-amz-bucket-region").filter(|region| is_region(region)).map(str::to_owned);
         let body = response.into_bytes(ANSWER_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
         if (200..300).contains(&status) {
             return Ok(Answer { status, headers, body });
@@ -307,26 +357,33 @@ impl Bucket {
 
     /// The store is so far away that connections differ in what they carry.
     pub fn is_far(&self) -> bool {
-        self.client.is_far()
+        self.way().client.is_far()
     }
 
     /// Opens connections for requests that are about to come, where that takes a while, beside whatever is done meanwhile.
     pub fn warm(self: &Arc<Bucket>, count: usize) {
-        let missing = if self.is_far() { count.min(WARM_MAX).saturating_sub(self.client.idle_count()) } else { 0 };
+        let way = self.way();
+        let missing = if self.is_far() { count.min(WARM_MAX).saturating_sub(way.client.idle_count()) } else { 0 };
         for _ in 0..missing {
-            let bucket = self.clone();
-            self.crew.hand_in(move || bucket.client.open_ahead());
+            let way = way.clone();
+            self.crew.hand_in(move || way.client.open_ahead());
         }
     }
 
     pub fn address(&self) -> String {
-        let origin = self.client.origin();
+        let way = self.way();
+        let origin = way.client.origin();
         format!("{}://{}", if origin.is_tls { "https" } else { "http" }, origin.authority())
     }
 
     pub fn region(&self) -> String {
-        self.region.lock().unwrap().clone()
+        self.way().region.clone()
     }
+}
+
+fn client(config: &StoreConfig, origin: Origin, stop: Stop) -> Result<Client> {
+    let trust = config.ca_file.clone().map_or(Trust::Host, Trust::File);
+    Client::stopped_by(origin, &trust, stop).map_err(|e| Failure::of_web(&e))
 }
 
 pub fn now() -> i64 {
@@ -343,4 +400,44 @@ pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).expect("the kernel has random bytes");
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(endpoint: Option<&str>) -> Bucket {
+        let (endpoint, region) = (endpoint.map(str::to_owned), Some("us-east-1".to_owned()));
+        let config = StoreConfig { endpoint, region, anonymous: true, ..StoreConfig::default() };
+        Bucket::new("b", "s3://b".to_owned(), &config, Stop::default()).ok().unwrap()
+    }
+
+    fn moved(region: &str) -> Failure {
+        Failure { region: Some(region.to_owned()), ..Failure::new(Why::Other, "it is elsewhere") }
+    }
+
+    #[test]
+    fn a_bucket_that_says_where_it_is_is_asked_there() {
+        let amazons = Origin::parse("https://s3.us-east-1.amazonaws.com").unwrap();
+        if !needs::met(Client::new(amazons, &Trust::Host).is_ok(), "it takes certificate authorities") {
+            return;
+        }
+        let bucket = bucket(None);
+        assert_eq!(bucket.address(), "https://b.s3.us-east-1.amazonaws.com");
+        let (means, mut cures) = (bucket.means().unwrap(), Cures::default());
+        assert!(bucket.cure(&moved("eu-central-1"), &mut cures, &means));
+        assert_eq!(bucket.address(), "https://b.s3.eu-central-1.amazonaws.com");
+        assert_eq!(bucket.region(), "eu-central-1");
+        assert!(!bucket.cure(&moved("eu-central-1"), &mut cures, &means), "once a request");
+        // Whoever had asked there before comes too, and nobody is sent to where he came from.
+        assert!(bucket.cure(&moved("eu-central-1"), &mut Cures::default(), &means));
+        assert!(!bucket.cure(&moved("eu-central-1"), &mut Cures::default(), &bucket.means().unwrap()));
+    }
+
+    #[test]
+    fn an_endpoint_that_is_named_stays_whatever_region_it_tells() {
+        let bucket = bucket(Some("http://127.0.0.1:7070"));
+        assert!(bucket.cure(&moved("eu-central-1"), &mut Cures::default(), &bucket.means().unwrap()));
+        assert_eq!((&bucket.address()[..], &bucket.region()[..]), ("http://127.0.0.1:7070", "eu-central-1"));
+    }
 }

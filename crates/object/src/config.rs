@@ -39,13 +39,13 @@ impl StoreConfig {
         region.unwrap_or_else(|| "us-east-1".to_owned())
     }
 
-    /// Where requests for a bucket go, and whether it is named in the path.
-    pub fn origin(&self, bucket: &str) -> Result<(Origin, bool), String> {
+    /// Where requests for a bucket of a region go, and whether it is named in the path.
+    pub fn origin(&self, bucket: &str, region: &str) -> Result<(Origin, bool), String> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let named = self.endpoint.clone();
         let named = named.or_else(|| variable("AWS_ENDPOINT_URL_S3")).or_else(|| variable("AWS_ENDPOINT_URL"));
         let usual = if named.is_some() { Addressing::Path } else { Addressing::Host };
-        let url = named.unwrap_or_else(|| format!("https://s3.{}.amazonaws.com", self.region()));
+        let url = named.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let origin = Origin::parse(&url).map_err(|e| e.text)?;
         if !origin.is_tls && !origin.is_loopback() && !self.allow_clear {
             return Err(format!("{url} is not encrypted"));
@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn a_bucket_is_in_the_path_of_a_named_endpoint_and_in_the_host_where_that_is_asked_for() {
         let config = |endpoint: &str| StoreConfig { endpoint: Some(endpoint.to_owned()), ..StoreConfig::default() };
-        let (origin, is_in_path) = config("http://127.0.0.1:7070").origin("b").unwrap();
+        let (origin, is_in_path) = config("http://127.0.0.1:7070").origin("b", "us-east-1").unwrap();
         assert_eq!((origin.authority(), is_in_path), ("127.0.0.1:7070".to_owned(), true));
         let by_host = StoreConfig { addressing: Some(Addressing::Host), ..config("https://s3.example.org") };
-        let (origin, is_in_path) = by_host.origin("b").unwrap();
+        let (origin, is_in_path) = by_host.origin("b", "us-east-1").unwrap();
         assert_eq!((origin.authority(), is_in_path), ("b.s3.example.org".to_owned(), false));
     }
 
@@ -89,8 +89,8 @@ mod tests {
             allow_clear,
             ..StoreConfig::default()
         };
-        assert!(config(false).origin("b").unwrap_err().contains("not encrypted"));
-        assert!(config(true).origin("b").is_ok());
+        assert!(config(false).origin("b", "us-east-1").unwrap_err().contains("not encrypted"));
+        assert!(config(true).origin("b", "us-east-1").is_ok());
     }
 
     #[test]

@@ -10,10 +10,12 @@ use crate::config::StoreConfig;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use web::{Client, Origin, Request, Trust};
 
 const RENEWED_EARLY: Duration = Duration::from_secs(300);
+/// While the old keys are good, others are looked for again after so long where none were to be had.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// Of what a metadata service or a process answers.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -36,7 +38,22 @@ impl std::fmt::Debug for Keys {
 /// Keys as they are needed, renewed before they expire.
 pub struct Credentials {
     config: StoreConfig,
-    kept: Mutex<Option<Keys>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    keys: Option<Keys>,
+    /// When no others were to be had.
+    failed: Option<Instant>,
+}
+
+impl Kept {
+    /// There are keys that are good for so long at least.
+    fn lasts(&self, time: Duration) -> bool {
+        let is_good = |keys: &Keys| keys.expires.is_none_or(|end| SystemTime::now() + time < end);
+        self.keys.as_ref().is_some_and(is_good)
+    }
 }
 
 impl Credentials {
@@ -50,17 +67,28 @@ impl Credentials {
             return Ok(None);
         }
         let mut kept = self.kept.lock().unwrap();
-        let is_good = |keys: &Keys| keys.expires.is_none_or(|end| SystemTime::now() + RENEWED_EARLY < end);
-        if !kept.as_ref().is_some_and(is_good) {
-            *kept = Some(find(&self.config)?);
+        let is_good = kept.lasts(Duration::ZERO);
+        let is_tried = is_good && kept.failed.is_some_and(|when| when.elapsed() < RENEWAL_PAUSE);
+        if !kept.lasts(RENEWED_EARLY) && !is_tried {
+            match find(&self.config) {
+                Ok(keys) => *kept = Kept { keys: Some(keys), failed: None },
+                // They are renewed early: the old ones are good for a while yet.
+                Err(_) if is_good => kept.failed = Some(Instant::now()),
+                Err(why) => return Err(why),
+            }
         }
-        Ok(kept.clone())
+        Ok(kept.keys.clone())
     }
 
-    /// What was kept was refused; true where other keys may be had.
-    pub fn expire(&self) -> bool {
-        let kept = self.kept.lock().unwrap().take();
-        kept.is_some_and(|keys| keys.expires.is_some())
+    /// These keys were refused; true where others are kept by now, or may be had.
+    pub fn expire(&self, refused: &Keys) -> bool {
+        let mut kept = self.kept.lock().unwrap();
+        let parts = |keys: &Keys| (keys.id.clone(), keys.secret.clone(), keys.token.clone());
+        if kept.keys.as_ref().is_some_and(|keys| parts(keys) != parts(refused)) {
+            return true;
+        }
+        kept.keys = None;
+        refused.expires.is_some()
     }
 }
 
@@ -216,5 +244,59 @@ mod tests {
         assert_eq!(keys.expires, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)));
         assert!(!format!("{keys:?}").contains("hush"));
         assert!(from_json(b"{}", OF_ROLE, "x").is_none() && from_json(b"<html>", OF_ROLE, "x").is_none());
+    }
+
+    /// A process that prints what a file has, and fails where that is not there.
+    struct Process(tempfile::TempDir);
+
+    impl Process {
+        fn credentials(&self) -> Credentials {
+            let path = self.0.path().join("credentials");
+            let text = format!("[default]\ncredential_process = cat {}\n", self.0.path().join("said").display());
+            std::fs::write(&path, text).unwrap();
+            Credentials::new(&StoreConfig { credentials_file: Some(path), ..StoreConfig::default() })
+        }
+
+        /// Has it print keys that are good for so long.
+        fn says(&self, id: &str, seconds: u64) {
+            let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() + seconds;
+            let end = model::Timestamp { seconds: end as i64, nanoseconds: 0 }.rfc3339();
+            let text = format!(r#"{{"AccessKeyId":"{id}","SecretAccessKey":"s","Expiration":"{end}"}}"#);
+            std::fs::write(self.0.path().join("said"), text).unwrap();
+        }
+
+        fn fails(&self) {
+            std::fs::remove_file(self.0.path().join("said")).unwrap();
+        }
+    }
+
+    #[test]
+    fn keys_that_are_good_are_used_while_no_others_are_to_be_had() {
+        let process = Process(tempfile::tempdir().unwrap());
+        let credentials = process.credentials();
+        process.says("first", 200);
+        let first = credentials.keys().unwrap().unwrap();
+        process.fails();
+        // It is time to renew them, and they last a while yet.
+        assert_eq!(credentials.keys().unwrap().unwrap().id, "first");
+        // Refused they are good for nothing.
+        assert!(credentials.expire(&first) && credentials.keys().is_err());
+        process.says("second", 3600);
+        assert_eq!(credentials.keys().unwrap().unwrap().id, "second");
+    }
+
+    #[test]
+    fn whoever_is_refused_late_uses_the_keys_that_others_got_meanwhile() {
+        let process = Process(tempfile::tempdir().unwrap());
+        let credentials = process.credentials();
+        process.says("first", 3600);
+        let first = credentials.keys().unwrap().unwrap();
+        // Two at once, before anybody has others.
+        assert!(credentials.expire(&first) && credentials.expire(&first));
+        process.says("second", 3600);
+        credentials.keys().unwrap();
+        process.fails();
+        assert!(credentials.expire(&first));
+        assert_eq!(credentials.keys().unwrap().unwrap().id, "second");
     }
 }

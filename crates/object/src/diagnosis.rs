@@ -112,7 +112,7 @@ impl Bucket {
         seen.extend(self.seen_content(key, body));
         seen.push(self.seen_damage(key));
         seen.push(match self.probe(key) {
-            Ok(kept) if kept.absent && kept.version => {
+            Ok(Some(kept)) if kept.absent && kept.version => {
                 Seen::good("conditions", "If-None-Match and If-Match are kept to")
             }
             Ok(_) => Seen::note(

@@ -137,6 +137,11 @@ impl Failure {
         matches!(self.why, Why::Busy | Why::Unreachable | Why::Unknown | Why::Damaged)
     }
 
+    /// What was sent before may still become an object: later, or with other keys.
+    pub fn may_stay(&self) -> bool {
+        self.may_pass() || self.why == Why::Keys
+    }
+
     /// The same as an error of storage.
     pub fn on(&self, operation: &'static str, subject: &str) -> store::Error {
         let kind = match self.why {
@@ -158,7 +163,7 @@ impl Failure {
     }
 }
 
-fn is_region(text: &str) -> bool {
+pub fn is_region(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 

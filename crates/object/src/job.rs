@@ -74,7 +74,7 @@ impl Directory {
     /// Nothing was there when it was first looked at.
     pub fn is_new(&self) -> bool {
         let state = self.state.lock().unwrap();
-        matches!(&state.listed, Some(Listing::Names(children)) if children.names.is_empty() && children.marker.is_none())
+        matches!(&state.listed, Some(Listing::Names(children)) if children.is_empty())
     }
 }
 
@@ -318,8 +318,7 @@ impl Job {
     }
 
     /// Makes the marker of a directory.
-    pub fn mark(&self, directory: &Directory, entry: &Entry) -> Result<()> {
-        let put = self.bucket.put(&directory.prefix, b"", &self.meta(entry), &Condition::Any);
-        put.map(drop).map_err(|failure| failure.on("make directory", &directory.prefix))
+    pub fn mark(&self, directory: &Directory, entry: &Entry, on: &Condition) -> crate::failure::Result<()> {
+        self.bucket.publish(&directory.prefix, b"", &self.meta(entry), on)
     }
 }

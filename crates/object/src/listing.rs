@@ -38,6 +38,13 @@ pub struct Children {
     pub marker: Option<Listed>,
 }
 
+impl Children {
+    /// Nothing stands there, by a name or without one.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.odd.is_empty() && self.marker.is_none()
+    }
+}
+
 impl Bucket {
     /// The names directly below a prefix, which is empty or ends in a slash; `None` where there are more than `pages_max` pages.
     pub fn children(&self, prefix: &str, pages_max: usize) -> Result<Option<Children>> {

@@ -1,17 +1,20 @@
 //! Giving an object its name: one request, on a condition, and a success that is proven.
 //!
-//! Invariants: where a store keeps to conditions, nothing is replaced but what was decided on; where it does not, one look stands
-//! right before the request, and a rival within that moment is not noticed. What a request came to that was not answered is found
-//! out by looking: size and checksum decide.
+//! Invariants: where a store keeps to conditions, nothing is replaced but what was decided on; where it does not, or where it is not
+//! known to (copies, and uploads of parts), one look stands right before the request, and a rival within that moment may not be
+//! noticed. What a request came to that was not answered is found out by looking: size and checksum decide.
 
 use crate::bucket::{Bucket, Conditions, random};
 use crate::calls::{Condition, CopyOf, Object, Part, crc_of};
 use crate::failure::{Failure, Result, Why};
 use data_encoding::HEXLOWER;
 use model::mutant;
+use std::time::{Duration, Instant};
 
 /// What the names of scratch objects begin with.
 pub const PROBE_PREFIX: &str = ".thalweg-probe-";
+/// A trial that was refused is not made again for so long, where every object would be a reason for one.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 type Meta<'a> = &'a [(String, String)];
 
@@ -24,26 +27,34 @@ impl Bucket {
     /// What the store does with conditions: found out once, on a scratch key, before the first object is published. Whoever comes
     /// meanwhile waits.
     pub fn conditions(&self, prefix: &str) -> Result<Conditions> {
-        let mut conditions = self.conditions.lock().unwrap();
-        if let Some(known) = *conditions {
+        let mut tried = self.conditions.lock().unwrap();
+        if let Some(known) = tried.known {
             return Ok(known);
+        }
+        tried.refused.retain(|_, when| when.elapsed() < REFUSED_FOR);
+        if tried.refused.contains_key(prefix) {
+            return Ok(Conditions::default());
         }
         let key = format!("{prefix}{PROBE_PREFIX}{}", HEXLOWER.encode(&random::<8>()));
         let found = self.probe(&key);
         let removed = self.delete(&key);
-        let found = found?;
+        let Some(found) = found? else {
+            // That tells nothing of the store: elsewhere, or later, the trial may be allowed.
+            tried.refused.insert(prefix.to_owned(), Instant::now());
+            return Ok(Conditions::default());
+        };
         if found != Conditions::default() {
             removed?;
         }
-        Ok(*conditions.insert(found))
+        Ok(*tried.known.insert(found))
     }
 
-    /// The same by a scratch key that the caller removes.
-    pub fn probe(&self, key: &str) -> Result<Conditions> {
+    /// The same by a scratch key that the caller removes; nothing where that must not be written.
+    pub fn probe(&self, key: &str) -> Result<Option<Conditions>> {
         let is_kept = |condition| match self.put(key, b"probe", &[], &condition) {
             Ok(_) => Ok(false),
             Err(failure) if failure.why == Why::Condition => Ok(true),
-            Err(failure) if failure.may_pass() => Err(failure),
+            Err(failure) if failure.may_pass() || failure.why == Why::Keys => Err(failure),
             Err(_) => Ok(false),
         };
         match self.put(key, b"probe", &[], &Condition::Any) {
@@ -51,11 +62,11 @@ impl Bucket {
                 Err(failure)
             }
             // A client that may write below other names alone.
-            Err(_) => Ok(Conditions::default()),
-            Ok(_) => Ok(Conditions {
+            Err(_) => Ok(None),
+            Ok(_) => Ok(Some(Conditions {
                 absent: is_kept(Condition::Absent)?,
                 version: is_kept(Condition::Is("\"00000000000000000000000000000000\"".to_owned()))?,
-            }),
+            })),
         }
     }
 
@@ -70,13 +81,28 @@ impl Bucket {
         if is_kept {
             return Ok(condition.clone());
         }
-        let there = self.head(key)?;
+        self.look_for(key, condition)?;
+        Ok(Condition::Any)
+    }
+
+    /// The same for requests that make an object of what the store has. A store that keeps to conditions where it is sent content may
+    /// pass them over there (Amazon's learnt those of copies a year after the others), and the trial tells nothing of that: what
+    /// stands there is looked at in any case.
+    fn settled_by_looking(&self, key: &str, condition: &Condition) -> Result<Condition> {
+        let condition = self.settled(key, condition)?;
+        self.look_for(key, &condition)?;
+        Ok(condition)
+    }
+
+    /// An error where what stands at a key now is not what a condition asks for.
+    fn look_for(&self, key: &str, condition: &Condition) -> Result<()> {
         let is_met = match condition {
-            Condition::Is(etag) => there.is_some_and(|there| there.etag == *etag),
-            _ => there.is_none(),
+            Condition::Any => true,
+            Condition::Absent => self.head(key)?.is_none(),
+            Condition::Is(etag) => self.head(key)?.is_some_and(|there| there.etag == *etag),
         };
         match is_met {
-            true => Ok(Condition::Any),
+            true => Ok(()),
             false => Err(Failure::new(Why::Condition, "")),
         }
     }
@@ -100,7 +126,7 @@ impl Bucket {
     pub fn publish_parts(&self, key: &str, id: &str, parts: &[Part], crc: u64, condition: &Condition) -> Result<()> {
         let condition = match mutant::is_on("s3-parts-without-condition") {
             true => Condition::Any,
-            false => self.settled(key, condition)?,
+            false => self.settled_by_looking(key, condition)?,
         };
         let size = parts.iter().map(|part| part.size_bytes).sum();
         match self.complete(key, id, parts, crc, &condition) {
@@ -118,7 +144,7 @@ impl Bucket {
         meta: Meta<'_>,
         condition: &Condition,
     ) -> Result<()> {
-        let condition = self.settled(key, condition)?;
+        let condition = self.settled_by_looking(key, condition)?;
         let copied = self.copy((&from.bucket, &from.key, &from.etag), key, Some(meta), &condition);
         if let Err(failure) = copied {
             let Some(crc) = from.crc else { return Err(failure) };

@@ -2,7 +2,7 @@
 //!
 //! Invariants: every range is asked for on the condition that the version is still there, so that two versions never mix; a range
 //! whose connection breaks goes on where it stopped; an object that was read whole has the checksum that the store keeps of it, if
-//! it keeps one. What is fetched ahead takes spare memory alone.
+//! it keeps one. What is fetched ahead takes spare memory alone, and none that an upload waits for.
 
 use crate::bucket::Bucket;
 use crate::calls::{Object, crc_of};
@@ -14,7 +14,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use store::SourceFile;
 
 /// Times that a range is continued without a byte having come.
@@ -102,6 +102,8 @@ pub struct ObjectFile {
     ahead: Arc<Ahead>,
     /// Comes while content is read, where the checksum was not known before.
     asked: Mutex<Option<Receiver<Option<Object>>>>,
+    /// The store's checksum of the whole, once somebody wanted it.
+    stored_crc: OnceLock<Option<u64>>,
     /// Checksums of extents that were read, by their starts, with their lengths.
     read: Mutex<BTreeMap<u64, (u64, u64)>>,
 }
@@ -149,8 +151,8 @@ enum Slot {
 impl ObjectFile {
     pub fn new(bucket: Arc<Bucket>, key: String, object: Object, generation: Generation) -> ObjectFile {
         let is_changed = AtomicBool::new(false);
-        let (ahead, asked, read) = Default::default();
-        ObjectFile { bucket, key, object, generation, is_changed, ahead, asked, read }
+        let (ahead, asked, stored_crc, read) = Default::default();
+        ObjectFile { bucket, key, object, generation, is_changed, ahead, asked, stored_crc, read }
     }
 
     /// Opens the version that is known to be there. What the store keeps as its checksum is asked for beside the first bytes.
@@ -167,10 +169,12 @@ impl ObjectFile {
     }
 
     /// The store's checksum of the whole, once it is known.
-    fn stored_crc(&self) -> Option<u64> {
-        let asked = self.asked.lock().unwrap().take();
-        let told = asked.and_then(|asked| asked.recv().ok().flatten());
-        self.object.crc.or_else(|| told.filter(|told| told.etag == self.object.etag)?.crc)
+    pub fn stored_crc(&self) -> Option<u64> {
+        *self.stored_crc.get_or_init(|| {
+            let asked = self.asked.lock().unwrap().take();
+            let told = asked.and_then(|asked| asked.recv().ok().flatten());
+            self.object.crc.or_else(|| told.filter(|told| told.etag == self.object.etag)?.crc)
+        })
     }
 
     /// Looks at an object and opens the version that is there.
@@ -219,7 +223,7 @@ impl ObjectFile {
                         return Ok(handed);
                     }
                 }
-                self.bucket.permits.keep(fetched);
+                self.bucket.ahead.keep(fetched);
                 handed
             }
             None => {
@@ -272,7 +276,7 @@ impl ObjectFile {
             slots.retain(|at, slot| *at + length * 2 * AHEAD_MAX as u64 > from || matches!(slot, Slot::Coming));
             let is_free = !slots.contains_key(&start) && !self.read.lock().unwrap().contains_key(&start);
             if is_free && slots.len() < AHEAD_MAX {
-                let Some(permit) = self.bucket.permits.spare(end - start) else { return };
+                let Some(permit) = self.bucket.ahead.spare(end - start) else { return };
                 slots.insert(start, Slot::Coming);
                 drop(slots);
                 if !self.spawn(start, end, permit) {
@@ -290,7 +294,7 @@ impl ObjectFile {
         // The last extents of a far object are shared out among connections, the slow ones too.
         let is_shared = bucket.is_far() && start + AHEAD_MAX as u64 * (end - start) >= self.object.size_bytes;
         let step = if is_shared { (end - start).div_ceil(PIECES) } else { end - start };
-        let mut bytes = bucket.permits.buffer();
+        let mut bytes = bucket.ahead.buffer();
         bytes.reserve_exact((end - start) as usize);
         let left = (end - start).div_ceil(step);
         let state = Gathering { bytes, left, failure: None, permit: Some(permit) };
@@ -397,6 +401,39 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::StoreConfig;
+    use fakes::{BUCKET, Fake, SECRET};
+    use std::time::Duration;
+
+    /// One that copies within a bucket, through this host, has extents at hand while its parts wait to be sent.
+    #[test]
+    fn a_part_of_any_length_goes_out_while_extents_are_fetched_ahead() {
+        let fake = Fake::start();
+        fake.put("large", &vec![7; 3 << 20]);
+        let keys = tempfile::NamedTempFile::new().unwrap();
+        let text = format!("[default]\naws_access_key_id = fake\naws_secret_access_key = {SECRET}\n");
+        std::fs::write(keys.path(), text).unwrap();
+        let config = StoreConfig {
+            endpoint: Some(fake.url.clone()),
+            region: Some("us-east-1".to_owned()),
+            credentials_file: Some(keys.path().to_owned()),
+            ..StoreConfig::default()
+        };
+        let bucket = Bucket::new(BUCKET, format!("s3://{BUCKET}"), &config, web::Stop::default());
+        let bucket = Arc::new(bucket.ok().unwrap());
+        let file = ObjectFile::open(&bucket, "large").unwrap();
+        let read = file.extent(Extent::new(0, 1 << 20), &mut [0; 4096], &mut |_| true).unwrap();
+        assert_eq!((read, file.ahead.slots.lock().unwrap().len()), (1 << 20, 2));
+        // As the parts of the largest objects are.
+        let (tell, told) = channel();
+        let permits = bucket.permits.clone();
+        std::thread::spawn(move || {
+            drop(permits.take(u64::MAX));
+            tell.send(())
+        });
+        assert!(told.recv_timeout(Duration::from_secs(20)).is_ok());
+        assert_eq!(file.extent(Extent::new(1 << 20, 2 << 20), &mut [0; 4096], &mut |_| true).unwrap(), 1 << 20);
+    }
 
     #[test]
     fn pieces_in_any_order_make_the_extent() {

@@ -1,6 +1,7 @@
 //! Removing many objects: up to 1,000 keys a request, each with an answer of its own.
 //!
-//! Invariant: only what the store names as removed counts, and a directory is told to be removed when all in it was.
+//! Invariants: only what the store names as removed counts, and a directory is told to be removed when all in it was; an object with
+//! content that is called like a directory is no marker, and stays.
 
 use crate::bucket::Bucket;
 use crate::calls::PAGE_MAX;
@@ -44,16 +45,23 @@ struct Doomed {
     is_directory: bool,
     /// None for a directory that has no marker.
     key: Option<String>,
+    /// What has the key of its marker was not seen.
+    is_unseen: bool,
 }
 
 impl Pruning {
     pub fn object(&mut self, bucket: &Bucket, key: String, path: Vec<u8>, prune: &mut Prune<'_>) {
-        self.push(bucket, Doomed { path, is_directory: false, key: Some(key) }, prune);
+        self.push(bucket, Doomed { path, is_directory: false, key: Some(key), is_unseen: false }, prune);
     }
 
     /// A directory, with the key of its marker, behind all that is in it.
     pub fn directory(&mut self, bucket: &Bucket, marker: Option<String>, path: Vec<u8>, prune: &mut Prune<'_>) {
-        self.push(bucket, Doomed { path, is_directory: true, key: marker }, prune);
+        self.push(bucket, Doomed { path, is_directory: true, key: marker, is_unseen: false }, prune);
+    }
+
+    /// The same of one whose marker, if it has one, was not listed.
+    pub fn unseen_directory(&mut self, bucket: &Bucket, key: String, path: Vec<u8>, prune: &mut Prune<'_>) {
+        self.push(bucket, Doomed { path, is_directory: true, key: Some(key), is_unseen: true }, prune);
     }
 
     /// Something stays there, and so does every directory above it.
@@ -78,11 +86,11 @@ impl Pruning {
         if !(prune.goes_on)() {
             return;
         }
-        let objects = self.remove(bucket, &next, false, prune);
-        let markers = self.remove(bucket, &next, true, prune);
+        let mut failed = self.look(bucket, &next);
+        failed.extend(self.remove(bucket, &next, false, prune));
+        failed.extend(self.remove(bucket, &next, true, prune));
         for (at, doomed) in next.iter().enumerate() {
-            let failed = objects.get(&at).or_else(|| markers.get(&at));
-            match failed {
+            match failed.get(&at) {
                 Some(failure) => {
                     let error = failure.on("remove", "");
                     let path = doomed.path.clone();
@@ -92,6 +100,26 @@ impl Pruning {
                 None => (prune.removed)(&doomed.path, doomed.is_directory),
             }
         }
+    }
+
+    /// Looks at what has the keys of markers and was not seen: where it has content it stays, and so does its directory. Returns
+    /// what could not be looked at, by its place; that stays too.
+    fn look(&mut self, bucket: &Bucket, next: &[Doomed]) -> HashMap<usize, Failure> {
+        let due = next.iter().enumerate().filter(|(_, doomed)| doomed.is_unseen && !self.has_kept(&doomed.path));
+        let due: Vec<_> = due.filter_map(|(at, doomed)| Some((at, doomed.key.as_deref()?))).collect();
+        let looked = bucket.in_parallel(&due, |(_, key)| bucket.head(key));
+        let mut failed = HashMap::new();
+        for ((at, _), looked) in due.into_iter().zip(looked) {
+            let stays = match looked {
+                Ok(there) => there.is_some_and(|there| there.size_bytes > 0),
+                Err(failure) => failed.insert(at, failure).is_none(),
+            };
+            if stays {
+                // As something in it would.
+                self.kept.push([&next[at].path[..], b"/"].concat());
+            }
+        }
+        failed
     }
 
     /// Removes objects, or markers of directories of which nothing stays; returns what failed, by its place.

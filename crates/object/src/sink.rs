@@ -8,7 +8,7 @@
 use crate::bucket::Bucket;
 use crate::calls::{Condition, Object};
 use crate::compared::Compared;
-use crate::failure::Failure;
+use crate::failure::{Failure, Why};
 use crate::job::{Directory, Job, fault};
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::lane::ObjectSinkLane;
@@ -130,10 +130,14 @@ impl Sink for ObjectSink {
 
     fn make_directory(&self, entry: &Entry) -> Result<()> {
         let directory = self.job.find_directory(entry)?;
-        if directory.is_new() && !self.job.is_rehearsal {
-            self.job.mark(&directory, entry)?;
+        if !directory.is_new() || self.job.is_rehearsal {
+            return Ok(());
         }
-        Ok(())
+        match self.job.mark(&directory, entry, &Condition::Absent) {
+            // What came there meanwhile makes a directory of it too.
+            Err(failure) if matches!(failure.why, Why::Condition | Why::Conflict) => Ok(()),
+            marked => marked.map_err(|failure| failure.on("make directory", &directory.prefix)),
+        }
     }
 
     fn look_directory(&self, entry: &Entry) -> Result<()> {
@@ -186,7 +190,7 @@ impl Sink for ObjectSink {
         {
             let key = format!("{}{}", root.prefix, crate::key::of_path(&path));
             match ((prune.fate)(&path, is_directory), is_directory) {
-                (Fate::Remove, true) => pruning.directory(bucket, Some(format!("{key}/")), path, prune),
+                (Fate::Remove, true) => pruning.unseen_directory(bucket, format!("{key}/"), path, prune),
                 (Fate::Remove, false) => pruning.object(bucket, key, path, prune),
                 _ => pruning.keep(&path),
             }
@@ -333,7 +337,10 @@ impl Sink for ObjectSink {
                 Err(fault(FailureKind::InTheWay, "set time", entry, why))
             }
             Some(there) if is_same(&there) => Ok(()),
-            _ => self.job.mark(&directory, entry),
+            _ => {
+                let marked = self.job.mark(&directory, entry, &Condition::Any);
+                marked.map_err(|failure| failure.on("make directory", &directory.prefix))
+            }
         }
     }
 

@@ -57,6 +57,13 @@ pub struct State {
     is_over: bool,
 }
 
+impl State {
+    /// Nothing was written to it.
+    fn is_empty(&self) -> bool {
+        self.id.is_none() && self.filling.is_empty() && !self.is_over
+    }
+}
+
 #[derive(Default)]
 struct Filling {
     bytes: Vec<u8>,
@@ -176,7 +183,7 @@ impl ObjectUpload {
     /// What fails here is tried again then.
     fn learn_conditions(&self) -> Option<JoinHandle<()>> {
         let (bucket, key) = (self.job.bucket.clone(), self.key.clone());
-        let is_unknown = bucket.conditions.try_lock().is_ok_and(|known| known.is_none());
+        let is_unknown = bucket.conditions.try_lock().is_ok_and(|tried| tried.known.is_none());
         let learn = move || drop(bucket.conditions(prefix_of(&key)));
         is_unknown.then(|| Builder::new().name("store".to_owned()).spawn(learn).ok()).flatten()
     }
@@ -263,9 +270,12 @@ impl ObjectUpload {
         }
     }
 
-    /// Publishing failed. Where the store may do it later it stays as it is.
+    /// Publishing failed. Where the store may do it later it stays as it is, also when it is discarded; parts that are not what was
+    /// sent do not.
     fn not_published(&self, failure: Failure) -> store::Error {
-        if !failure.may_pass() {
+        if failure.may_stay() && failure.why != Why::Damaged {
+            _ = self.shared.state.lock().unwrap().failed.get_or_insert(failure.clone());
+        } else {
             self.end(false);
         }
         failure.on("publish", &self.key)
@@ -311,19 +321,22 @@ impl StagedFile for ObjectUpload {
     fn share_from(&self, source: &dyn SourceFile) -> bool {
         let source = source.native().and_then(|native| native.downcast_ref::<ObjectFile>());
         let Some(source) = source.filter(|source| self.job.bucket.is_store_of(&source.bucket)) else { return false };
-        let mut state = self.shared.state.lock().unwrap();
-        let is_empty = state.id.is_none() && state.filling.is_empty() && !state.is_over;
         let ObjectFile { bucket, key, object, .. } = source;
-        let may = is_empty
+        let may = self.shared.state.lock().unwrap().is_empty()
             && !self.job.bucket.copies_not.load(Relaxed)
-            && (object.size_bytes <= self.job.bucket.copy_bytes_max || object.crc.is_some())
             && !object.etag.is_empty()
             && (&bucket.name, key) != (&self.job.bucket.name, &self.key);
-        if may {
-            let (bucket, key, etag) = (bucket.name.clone(), key.clone(), object.etag.clone());
-            state.copied = Some(CopyOf { bucket, key, etag, crc: object.crc });
+        if !may {
+            return false;
         }
-        may
+        // A listing does not tell it, and the answer that does may be on its way.
+        let crc = source.stored_crc();
+        if object.size_bytes > self.job.bucket.copy_bytes_max && crc.is_none() {
+            return false;
+        }
+        let (bucket, key, etag) = (bucket.name.clone(), key.clone(), object.etag.clone());
+        self.shared.state.lock().unwrap().copied = Some(CopyOf { bucket, key, etag, crc });
+        true
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> store::Result<usize> {
@@ -361,7 +374,7 @@ impl StagedFile for ObjectUpload {
         self.read_at(0, &mut []).map(drop)
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, _: bool) -> store::Result<()> {
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> store::Result<()> {
         let size = entry.size_bytes();
         let copied = self.shared.state.lock().unwrap().copied.take();
         if let Some(from) = copied {
@@ -388,9 +401,10 @@ impl StagedFile for ObjectUpload {
         Ok(())
     }
 
-    /// What a store in trouble has of it is asked for once more by whoever begins again.
+    /// What a store in trouble has of it is asked for once more by whoever begins again. Of any other it cannot be told whether its
+    /// content is wanted.
     fn discard(&self) {
-        let may_stay = self.shared.state.lock().unwrap().failed.as_ref().is_some_and(Failure::may_pass);
+        let may_stay = self.shared.state.lock().unwrap().failed.as_ref().is_some_and(Failure::may_stay);
         self.end(may_stay);
     }
 }

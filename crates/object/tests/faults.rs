@@ -5,6 +5,7 @@ use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, Object
 use object::{Buckets, StoreConfig};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,7 +15,12 @@ use store::{Decision, Found, OpenError, PublishRule, Sink, Source, SourceFile, S
 struct Bed {
     fake: Fake,
     buckets: Buckets,
+    config: StoreConfig,
     _keys: tempfile::NamedTempFile,
+}
+
+fn buckets(config: &StoreConfig) -> Buckets {
+    Buckets::new(BTreeMap::from([("fake".to_owned(), config.clone())]))
 }
 
 fn bed() -> Bed {
@@ -37,7 +43,7 @@ fn bed_of(id: &str, secret: &str, copy_bytes_max: Option<u64>, way: impl Fn(&str
         copy_bytes_max,
         ..StoreConfig::default()
     };
-    Bed { fake, buckets: Buckets::new(BTreeMap::from([("fake".to_owned(), config)])), _keys: keys }
+    Bed { fake, buckets: buckets(&config), config, _keys: keys }
 }
 
 fn location(path: &str) -> Location {
@@ -59,10 +65,21 @@ fn file(number: u64, name: &str, size_bytes: u64) -> Entry {
 
 impl Bed {
     fn sink(&self) -> Arc<dyn Sink> {
+        self.sink_at("")
+    }
+
+    /// Below a prefix that is empty or ends in a slash.
+    fn sink_at(&self, prefix: &str) -> Arc<dyn Sink> {
         let options = TransferOptions::default();
         let (rights, shape) = (Rights::Write, Shape::Tree);
         let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
-        self.buckets.sink(&location(&format!("{BUCKET}/")), &request).ok().unwrap().sink
+        self.buckets.sink(&location(&format!("{BUCKET}/{prefix}")), &request).ok().unwrap().sink
+    }
+
+    /// The whole bucket, as a process has it that finds in a directory what others learnt.
+    fn source_after(&self, known: &Path) -> Arc<dyn Source> {
+        let buckets = buckets(&self.config).keep_known_in(known.to_owned());
+        buckets.source(&[location(&format!("{BUCKET}/"))], &TransferOptions::default()).ok().unwrap().source
     }
 
     fn refused(&self, path: &str) -> (Refused, String) {
@@ -83,20 +100,12 @@ impl Bed {
         for (at, block) in bytes.chunks(1 << 20).enumerate() {
             upload.write_at((at as u64) << 20, block)?;
         }
-        upload.publish(&entry, PublishRule::NoReplace, true)
+        upload.publish(&entry, PublishRule::NoReplace)
     }
 
     fn open(&self, key: &str) -> Arc<dyn SourceFile> {
         let source = self.buckets.source(&[location(&format!("{BUCKET}/{key}"))], &TransferOptions::default());
-        let source = source.ok().unwrap().source;
-        let mut found = None;
-        source
-            .scan(&mut |one| {
-                found = if let Found::Object(object) = one { Some(object) } else { None };
-                true
-            })
-            .unwrap();
-        source.lane().open(&found.unwrap()).unwrap()
+        open_in(&*source.ok().unwrap().source, key)
     }
 
     /// The one object, as the source lists it, and what a lane reads of it.
@@ -123,6 +132,22 @@ impl Bed {
         }
         Ok((object, bytes))
     }
+}
+
+/// Opens the object of this name as a lane does, after it was listed.
+fn open_in(source: &dyn Source, name: &str) -> Arc<dyn SourceFile> {
+    let mut found = None;
+    source
+        .scan(&mut |one| {
+            if let Found::Object(object) = one
+                && object.entry.name.as_bytes() == name.as_bytes()
+            {
+                found = Some(object);
+            }
+            true
+        })
+        .unwrap();
+    source.lane().open(&found.unwrap()).unwrap()
 }
 
 fn put(sink: &dyn Sink, name: &str, bytes: &[u8], rule: PublishRule) -> store::Result<()> {
@@ -186,6 +211,34 @@ fn a_rival_is_not_replaced() {
     assert_eq!(bed.fake.content("large").as_deref(), Some(&b"rival"[..]));
 }
 
+/// A store may keep to conditions where it is sent content, and pass them over where it makes an object of what it has.
+#[test]
+fn a_rival_is_not_replaced_by_what_the_store_has_already() {
+    let bed = bed();
+    bed.fake.state.lock().unwrap().is_conditional_by_put_alone = true;
+    bed.fake.put("from", b"content");
+    let entry = file(1, "to", 7);
+    // Something appears after it was decided what may be replaced.
+    let publish = |sink: &dyn Sink, rule: PublishRule, rival: &[u8]| {
+        let (upload, _) = sink.begin(&entry, "stem").unwrap();
+        assert!(upload.share_from(&*bed.open("from")));
+        bed.fake.put("to", rival);
+        let refused = upload.publish(&entry, rule).unwrap_err();
+        assert_eq!((refused.kind, bed.fake.content("to").as_deref()), (FailureKind::InTheWay, Some(rival)));
+    };
+    let sink = bed.sink();
+    assert!(matches!(sink.decide(&entry), Ok(Decision::Absent)));
+    publish(&*sink, PublishRule::NoReplace, b"rival");
+    let sink = bed.sink();
+    assert!(matches!(sink.decide(&entry), Ok(Decision::Replace { .. })));
+    publish(&*sink, PublishRule::Replace, b"later rival");
+    // So it is with what was sent in parts.
+    bed.fake.put("large", b"rival");
+    assert_eq!(bed.put_large("large", &noise(20 << 20)).unwrap_err().kind, FailureKind::InTheWay);
+    assert_eq!(bed.fake.content("large").as_deref(), Some(&b"rival"[..]));
+    assert!(bed.fake.state.lock().unwrap().uploads.is_empty());
+}
+
 /// The second attempt replaces no more than the first.
 #[test]
 fn what_was_decided_on_holds_for_every_attempt() {
@@ -226,6 +279,41 @@ fn an_object_with_content_that_is_called_like_a_directory_stays() {
 }
 
 #[test]
+fn an_object_with_content_stays_where_directories_to_be_removed_are_named() {
+    let bed = bed();
+    bed.fake.put("a/gone/", b"content");
+    bed.fake.put("a/gone/x", b"1");
+    bed.fake.put("a/", b"");
+    bed.fake.put("b/", b"");
+    let paths = [("a/gone/x", false), ("a/gone", true), ("a", true), ("b", true), ("c", true)];
+    let mut paths = paths.iter().map(|(path, is_directory)| (path.as_bytes().to_vec(), *is_directory));
+    let (removed, failed) = told(|prune| bed.sink().prune_paths(&mut || paths.next(), prune));
+    assert!(removed == ["a/gone/x", "b", "c"] && failed.is_empty(), "{removed:?} {failed:?}");
+    let there: Vec<_> = bed.fake.state.lock().unwrap().objects.keys().cloned().collect();
+    assert_eq!(there, ["a/", "a/gone/"]);
+    assert_eq!(bed.fake.content("a/gone/").as_deref(), Some(&b"content"[..]));
+}
+
+/// Of a large directory names are kept by their hashes, and what stands below one of them is asked for.
+#[test]
+fn an_object_with_content_stays_where_its_directory_is_made() {
+    let bed = bed();
+    (0..20).for_each(|number| bed.fake.put(&format!("f{number:02}"), b"x"));
+    bed.fake.put("d/", b"content");
+    bed.fake.state.lock().unwrap().page_max = 1;
+    let directory = |name: &str| Entry { kind: Kind::Directory, ..file(2, name, 0) };
+    let sink = bed.sink();
+    sink.make_directory(&directory("d")).unwrap();
+    assert_eq!(bed.fake.content("d/").as_deref(), Some(&b"content"[..]));
+    // What appears after the look stays as well.
+    bed.fake.put("e/", b"content");
+    sink.make_directory(&directory("e")).unwrap();
+    sink.make_directory(&directory("g")).unwrap();
+    let content = |key: &str| bed.fake.content(key);
+    assert_eq!((content("e/"), content("g/")), (Some(b"content".to_vec()), Some(Vec::new())));
+}
+
+#[test]
 fn a_store_that_passes_conditions_over_is_looked_at_before_it_is_written_to() {
     let bed = bed();
     bed.fake.state.lock().unwrap().is_unconditional = true;
@@ -236,6 +324,18 @@ fn a_store_that_passes_conditions_over_is_looked_at_before_it_is_written_to() {
     assert_eq!(bed.fake.content("a").as_deref(), Some(&b"rival"[..]));
     put(&*sink, "b", b"own", PublishRule::NoReplace).unwrap();
     assert_eq!(bed.fake.count(".thalweg-probe-") > 0, bed.fake.content("b").is_some());
+}
+
+#[test]
+fn a_trial_that_is_refused_tells_nothing_of_the_store() {
+    let bed = bed();
+    bed.fake.order("PUT", "/one/.thalweg-probe-", 0, 1, Fault::Status(403));
+    let put_in = |prefix: &str| put(&*bed.sink_at(prefix), "a", b"own", PublishRule::NoReplace).unwrap();
+    put_in("one/");
+    put_in("two/");
+    // Where it is not known that the store keeps to conditions it is looked at before it is written to.
+    let looks = |key: &str| bed.fake.count(&format!("HEAD /bkt/{key}"));
+    assert_eq!((bed.fake.fired(), looks("one/a"), looks("two/a")), (1, 1, 0));
 }
 
 #[test]
@@ -328,7 +428,7 @@ fn wrong_keys_and_buckets_that_are_not_there_are_told_apart() {
     assert_eq!(bed().refused("other/x").0, Refused::Missing);
     assert_eq!(bed().refused("").0, Refused::Request);
     let nobody = StoreConfig { endpoint: Some("http://127.0.0.1:1".into()), anonymous: true, ..StoreConfig::default() };
-    let nobody = Bed { buckets: Buckets::new(BTreeMap::from([("fake".to_owned(), nobody)])), ..bed() };
+    let nobody = Bed { buckets: buckets(&nobody), ..bed() };
     assert_eq!(nobody.refused(BUCKET).0, Refused::Unreachable);
 }
 
@@ -570,10 +670,15 @@ fn a_tree_is_removed_a_page_at_a_time_and_each_key_is_answered_for() {
 
 /// Removes all that stands at the top but what is called `kept`; what was told to be removed, and what failed.
 fn prune(sink: &dyn Sink) -> (Vec<String>, Vec<String>) {
+    told(|prune| sink.prune(prune))
+}
+
+fn told(pruned: impl FnOnce(&mut store::Prune<'_>)) -> (Vec<String>, Vec<String>) {
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
-    sink.prune(&mut store::Prune {
+    pruned(&mut store::Prune {
         directories: &[ObjectId::ROOT],
         is_listed: &|_, name| name.as_bytes() == b"kept",
+        is_listed_alike: &|_, _| false,
         fate: &|_, _| store::Fate::Remove,
         is_rehearsal: false,
         removed: &mut |path, _| removed.push(String::from_utf8(path.to_vec()).unwrap()),
@@ -627,7 +732,7 @@ fn a_store_copies_its_own_objects_and_is_believed_when_it_says_the_same_checksum
         let (sink, entry) = (bed.sink(), file(1, "to", bytes.len() as u64));
         let (upload, _) = sink.begin(&entry, "stem").unwrap();
         assert!(upload.share_from(&*opened));
-        let published = upload.publish(&entry, PublishRule::NoReplace, true);
+        let published = upload.publish(&entry, PublishRule::NoReplace);
         assert_eq!(published.is_err(), refuses, "{published:?}");
         assert_eq!(bed.fake.content("to").is_some_and(|there| there == bytes), !refuses);
         // It is not asked a second time.
@@ -650,7 +755,7 @@ fn an_object_above_what_one_request_copies_is_copied_in_parts_and_its_checksum_i
         let sink = bed.sink();
         let (upload, _) = sink.begin(&entry, "stem").unwrap();
         assert!(upload.share_from(&*opened));
-        upload.publish(&entry, PublishRule::Replace, true)
+        upload.publish(&entry, PublishRule::Replace)
     };
     publish().unwrap();
     assert!(bed.fake.content("to").unwrap() == bytes);
@@ -663,8 +768,34 @@ fn an_object_above_what_one_request_copies_is_copied_in_parts_and_its_checksum_i
     bed.fake.order("PUT", "partNumber=4", 0, 9, Fault::Status(403));
     assert!(publish().is_err());
     assert!(bed.fake.state.lock().unwrap().uploads.is_empty() && bed.fake.content("to").unwrap() == bytes);
-    // A source without a checksum of the whole cannot be compared, and goes through this host.
+    // A source without a checksum of the whole cannot be compared in parts, and goes through this host.
     bed.fake.state.lock().unwrap().objects.get_mut("from").unwrap().crc = None;
     let (upload, _) = bed.sink().begin(&entry, "stem").unwrap();
     assert!(!upload.share_from(&*bed.open("from")));
+}
+
+/// What a run learns is times, and no checksums: those are asked for again.
+#[test]
+fn what_an_earlier_run_looked_at_is_compared_after_the_store_copied_it_too() {
+    const ONE_REQUEST: u64 = 200_000;
+    let bed = bed_of("fake", SECRET, Some(ONE_REQUEST), str::to_owned);
+    let known = tempfile::tempdir().unwrap();
+    bed.fake.put("from", &noise(100_000));
+    bed.fake.put("long", &noise(300_000));
+    bed.source_after(known.path()).scan(&mut |_| true).unwrap();
+    let asked = bed.fake.count("HEAD ");
+    // As if the store copied something else than it says to have.
+    bed.fake.state.lock().unwrap().objects.get_mut("from").unwrap().crc = Some(1);
+    let source = bed.source_after(known.path());
+    let (from, long) = (open_in(&*source, "from"), open_in(&*source, "long"));
+    let (sink, entry) = (bed.sink(), file(1, "to", 100_000));
+    let (upload, _) = sink.begin(&entry, "stem").unwrap();
+    assert!(upload.share_from(&*from));
+    assert!(upload.publish(&entry, PublishRule::NoReplace).is_err());
+    // Whoever asks again is told the same.
+    for name in ["one", "other"] {
+        let (upload, _) = sink.begin(&file(2, name, 300_000), "stem").unwrap();
+        assert!(upload.share_from(&*long), "it is copied in parts");
+    }
+    assert_eq!(bed.fake.count("HEAD /bkt/from") + bed.fake.count("HEAD /bkt/long") - asked, 2);
 }

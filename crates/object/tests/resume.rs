@@ -96,7 +96,7 @@ impl Bed {
             recorded.iter().zip(held).filter(|(_, held)| *held).map(|((extent, _), _)| *extent).collect();
         let rest: Vec<u64> = (0..6).filter(|number| !held.contains(&self.extent(*number))).collect();
         self.write(&*upload, &rest);
-        upload.publish(&file(1), PublishRule::NoReplace, true).unwrap();
+        upload.publish(&file(1), PublishRule::NoReplace).unwrap();
         assert!(self.fake.content("large").as_ref() == Some(&self.bytes));
         let state = self.fake.state.lock().unwrap();
         assert!(state.uploads.is_empty(), "nothing is left at the store");
@@ -168,7 +168,7 @@ fn two_attempts_at_once_share_nothing() {
     let (second, journal) = bed.sink().begin(&file(1), "stem").unwrap();
     assert!(!first.1.is_empty() && journal.is_empty());
     bed.write(&*second, &[0, 1, 2, 3, 4, 5]);
-    second.publish(&file(1), PublishRule::NoReplace, true).unwrap();
+    second.publish(&file(1), PublishRule::NoReplace).unwrap();
     assert_eq!(bed.fake.state.lock().unwrap().uploads.len(), 1, "the first has its own still");
 }
 
@@ -227,7 +227,7 @@ fn parts_that_the_store_only_claims_to_hold_make_no_object() {
     assert_eq!(upload.kept(&[bed.chunk(0), bed.chunk(1)]), Some(vec![true; 2]));
     bed.fake.state.lock().unwrap().uploads.values_mut().next().unwrap().parts.remove(&1);
     bed.write(&*upload, &[2, 3, 4, 5]);
-    upload.publish(&file(1), PublishRule::NoReplace, true).unwrap_err();
+    upload.publish(&file(1), PublishRule::NoReplace).unwrap_err();
     assert_eq!((bed.fake.content("large"), bed.logs()), (None, 0));
     drop(upload);
     assert_eq!(bed.finish(&[0, 1]), (None, SIZE));
@@ -244,9 +244,25 @@ fn what_a_store_in_trouble_has_stays_for_the_next_attempt() {
     }
     bed.fake.order("PUT", "partNumber=3", 0, 100, Fault::AtOnce);
     bed.write(&*upload, &[2]);
-    upload.publish(&file(1), PublishRule::NoReplace, true).unwrap_err();
+    upload.publish(&file(1), PublishRule::NoReplace).unwrap_err();
     upload.discard();
     assert_eq!(bed.fake.state.lock().unwrap().uploads.len(), 1);
     let (_, journal) = bed.sink().begin(&file(1), "stem").unwrap();
     assert!(!journal.is_empty());
+}
+
+#[test]
+fn what_a_store_in_trouble_does_not_put_together_stays_for_the_next_attempt() {
+    let bed = bed();
+    let all = [0, 1, 2, 3, 4, 5];
+    let (upload, _) = bed.sink().begin(&file(1), "stem").unwrap();
+    upload.append_journal(b"journal").unwrap();
+    bed.write(&*upload, &all);
+    // As often as it is asked.
+    bed.fake.order("POST", "?uploadId=", 0, 8, Fault::AtOnce);
+    upload.publish(&file(1), PublishRule::NoReplace).unwrap_err();
+    upload.discard();
+    drop(upload);
+    assert_eq!((bed.fake.fired(), bed.fake.state.lock().unwrap().uploads.len(), bed.logs()), (8, 1, 2));
+    assert_eq!(bed.finish(&all), (Some(vec![true; 6]), 0));
 }

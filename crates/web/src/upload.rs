@@ -1,7 +1,7 @@
 //! A request whose body the caller sends, piece by piece, after the server gave leave for it.
 //!
-//! Invariants: no byte of the body is sent before the server said so or kept silent for `LEAVE_PATIENCE`, so that one that refuses or
-//! redirects is heard first; a connection whose request was not sent whole is never used again.
+//! Invariants: no byte of the body is sent before the server said so or kept silent for as long as it is waited for, so that one that
+//! refuses or redirects is heard first; a connection whose request was not sent whole is never used again.
 
 use crate::client::{Client, Request, Response};
 use crate::connection::{Connection, PROGRESS_MAX};
@@ -31,6 +31,11 @@ pub struct Upload {
 impl Client {
     /// Sends the head of a request, whose body will have this length, or one that nobody knows yet.
     pub fn begin(&self, request: &Request<'_>, length: Option<u64>) -> Result<Begun> {
+        self.begin_within(request, length, LEAVE_PATIENCE)
+    }
+
+    /// The same of a server that takes longer to say where the body goes: it is waited for so long.
+    pub fn begin_within(&self, request: &Request<'_>, length: Option<u64>, patience: Duration) -> Result<Begun> {
         let framing = match length {
             Some(length) => format!("Content-Length: {length}\r\n"),
             None => "Transfer-Encoding: chunked\r\n".to_owned(),
@@ -38,23 +43,23 @@ impl Client {
         // XRootD knows headers only by their usual capitals.
         let head = self.head(request, &format!("Expect: 100-continue\r\n{framing}"))?;
         if let Some(connection) = self.take() {
-            match self.ask_leave(connection, request.method, &head, length) {
+            match self.ask_leave(connection, (request.method, &head), length, patience) {
                 Err(e) if e.kind == ErrorKind::Lost => {}
                 begun => return begun,
             }
         }
-        self.ask_leave(self.open()?, request.method, &head, length)
+        self.ask_leave(self.open()?, (request.method, &head), length, patience)
     }
 
     fn ask_leave(
         &self,
         mut connection: Connection,
-        method: &'static str,
-        head: &str,
+        (method, head): (&'static str, &str),
         left: Option<u64>,
+        patience: Duration,
     ) -> Result<Begun> {
         connection.write(head.as_bytes())?;
-        match connection.leave(LEAVE_PATIENCE)? {
+        match connection.leave(patience)? {
             // What follows an answer without the body is no answer of the next request.
             Some(answer) => Ok(Begun::Answer(self.answer(connection, method, answer, false)?)),
             None => Ok(Begun::Upload(Box::new(Upload { client: self.clone(), connection, method, left }))),
