@@ -1,160 +1,17 @@
 //! FTP servers that lie, against what is read from them and written to them.
 
+mod ftp_fake;
+
 use foreign::ftp::FtpServers;
 use foreign::sftp::{Dial, Host, Line};
-use model::{Entry, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use ftp_fake::{CONTENT, Fake, LINK, Lie, start};
+use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
+use std::sync::Arc;
 use store::open::{OpenSource, Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Found, OpenError, PublishRule};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lie {
-    Nothing,
-    /// Data connections go to another host.
-    Abroad,
-    /// A download ends in the middle, and the server says so afterwards.
-    Cut,
-    /// An upload is said to be complete before its end.
-    Early,
-    /// Of what was sent the last byte is not kept.
-    Short,
-    Certificates,
-    /// A reply that nobody asked for.
-    Unasked,
-    /// A line of a reply that never ends.
-    Endless,
-    /// Names that climb, and names that stand there twice.
-    Names,
-    /// It does not say whether a name is taken.
-    Blind,
-}
+use store::{Fate, Found, How, OpenError, Prune, PublishRule, Sink, Source, SourceObject, Staged};
 
 /// More than sockets buffer on the way.
 const BYTES: usize = 24 << 20;
-const CONTENT: &[u8] = b"0123456789";
-type Files = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
-
-struct Fake {
-    port: u16,
-    files: Files,
-}
-
-fn start(lie: Lie) -> Fake {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let files: Files = Arc::new(Mutex::new([("/d/file".to_owned(), CONTENT.to_vec())].into()));
-    let served = files.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let files = served.clone();
-            std::thread::spawn(move || drop(serve(&stream, lie, &files)));
-        }
-    });
-    Fake { port, files }
-}
-
-fn facts(files: &Files, path: &str) -> String {
-    match files.lock().unwrap().get(path) {
-        Some(bytes) => format!("type=file;size={};modify=20200101000000;", bytes.len()),
-        None => "type=dir;modify=20200101000000;".to_owned(),
-    }
-}
-
-fn listed(lie: Lie, files: &Files) -> String {
-    let odd = if lie == Lie::Names {
-        "type=file;size=1; ../climbs\r\ntype=file;size=1; a/b\r\ntype=file;size=1; file\r\n"
-    } else {
-        ""
-    };
-    let names: Vec<String> = files.lock().unwrap().keys().cloned().collect();
-    let line = |path: &String| format!("{} {}\r\n", facts(files, path), path.trim_start_matches("/d/"));
-    format!("type=cdir; .\r\n{odd}{}", names.iter().map(line).collect::<String>())
-}
-
-fn serve(stream: &TcpStream, lie: Lie, files: &Files) -> std::io::Result<()> {
-    let mut out = stream.try_clone()?;
-    let mut lines = BufReader::new(stream).lines();
-    let (mut passive, mut from, mut renamed) = (None::<TcpListener>, 0, String::new());
-    out.write_all(b"220 ready\r\n")?;
-    while let Some(Ok(line)) = lines.next() {
-        let (word, path) = line.split_once(' ').unwrap_or((&line, ""));
-        let data = |passive: &mut Option<TcpListener>| Ok::<_, std::io::Error>(passive.take().unwrap().accept()?.0);
-        let is_there = path.is_empty() || path == "/d" || path == "/" || files.lock().unwrap().contains_key(path);
-        match word {
-            "USER" if lie == Lie::Certificates => out.write_all(b"530 Must perform GSSAPI authentication\r\n")?,
-            "USER" => out.write_all(b"331 who?\r\n")?,
-            "FEAT" if lie == Lie::Endless => out.write_all(&[b'2'; 64 << 10])?,
-            "FEAT" => out.write_all(b"211-Features\r\n MLST size*;\r\n MFMT\r\n211 End\r\n")?,
-            "NOOP" | "TYPE" if lie == Lie::Unasked => out.write_all(b"200 yes\r\n200 and more\r\n")?,
-            "EPSV" if lie == Lie::Abroad => out.write_all(b"500 what?\r\n")?,
-            "PASV" => out.write_all(b"227 Passive (192,0,2,1,4,1)\r\n")?,
-            "EPSV" => {
-                let listener = TcpListener::bind("127.0.0.1:0")?;
-                write!(out, "229 (|||{}|)\r\n", listener.local_addr()?.port())?;
-                passive = Some(listener);
-            }
-            "REST" => {
-                from = path.parse().unwrap();
-                out.write_all(b"350 ok\r\n")?;
-            }
-            _ if !is_there && !["STOR", "RNTO", "MKD", "PASS", "TYPE", "MFMT", "NOOP"].contains(&word) => {
-                out.write_all(b"550 No such file\r\n")?;
-            }
-            "MLST" if lie == Lie::Blind && path == "/d/new" => out.write_all(b"451 not now\r\n")?,
-            "MLST" => write!(out, "250-\r\n {} {path}\r\n250 End\r\n", facts(files, path))?,
-            "SIZE" => {
-                let cut = usize::from(lie == Lie::Short);
-                let size = files.lock().unwrap()[path].len() - cut;
-                write!(out, "213 {size}\r\n")?;
-            }
-            "MLSD" => {
-                out.write_all(b"150 here\r\n")?;
-                data(&mut passive)?.write_all(listed(lie, files).as_bytes())?;
-                out.write_all(b"226 done\r\n")?;
-            }
-            "RETR" => {
-                let bytes = files.lock().unwrap()[path][std::mem::take(&mut from)..].to_vec();
-                let sent = if lie == Lie::Cut { &bytes[..bytes.len() / 2] } else { &bytes[..] };
-                out.write_all(b"150 here\r\n")?;
-                data(&mut passive)?.write_all(sent)?;
-                out.write_all(if lie == Lie::Cut { b"426 cut\r\n" } else { b"226 done\r\n" })?;
-            }
-            "STOR" => {
-                out.write_all(b"150 give\r\n")?;
-                if lie == Lie::Early {
-                    out.write_all(b"226 done\r\n")?;
-                    // Nothing is taken yet of more than all buffers hold.
-                    std::thread::sleep(std::time::Duration::from_millis(500));
-                }
-                let (mut bytes, mut data) = (Vec::new(), data(&mut passive)?);
-                data.read_to_end(&mut bytes)?;
-                files.lock().unwrap().insert(path.to_owned(), bytes);
-                if lie != Lie::Early {
-                    out.write_all(b"226 done\r\n")?;
-                }
-            }
-            "RNFR" => {
-                renamed = path.to_owned();
-                out.write_all(b"350 to?\r\n")?;
-            }
-            "RNTO" => {
-                let mut files = files.lock().unwrap();
-                let bytes = files.remove(&renamed).unwrap();
-                files.insert(path.to_owned(), bytes);
-                out.write_all(b"250 done\r\n")?;
-            }
-            "DELE" => {
-                files.lock().unwrap().remove(path);
-                out.write_all(b"250 done\r\n")?;
-            }
-            _ => out.write_all(b"250 fine\r\n")?,
-        }
-    }
-    Ok(())
-}
 
 struct NoSsh;
 
@@ -164,48 +21,68 @@ impl Dial for NoSsh {
     }
 }
 
-fn open(fake: &Fake) -> Result<OpenSource, OpenError> {
-    let rest = format!("127.0.0.1:{}/d/", fake.port).into_bytes();
-    let servers = FtpServers::new(Vec::new(), Arc::new(NoSsh));
-    servers.source(&[Location::Url { scheme: "ftp".into(), rest }], &TransferOptions::default())
+fn servers() -> FtpServers {
+    FtpServers::new(Vec::new(), Arc::new(NoSsh))
 }
 
-fn read(fake: &Fake) -> store::Result<Vec<u8>> {
-    let source = open(fake).ok().unwrap().source;
+fn at(fake: &Fake, path: &str) -> Location {
+    Location::Url { scheme: "ftp".into(), rest: format!("127.0.0.1:{}{path}", fake.port).into_bytes() }
+}
+
+fn open(fake: &Fake) -> Result<OpenSource, OpenError> {
+    servers().source(&[at(fake, "/d/")], &TransferOptions::default())
+}
+
+/// What a scan finds, without what it fails at.
+fn scan(source: &dyn Source) -> store::Result<Vec<SourceObject>> {
     let mut found = Vec::new();
     source.scan(&mut |one| {
         found.extend(if let Found::Object(object) = one { Some(object) } else { None });
         true
     })?;
+    Ok(found)
+}
+
+fn read(fake: &Fake) -> store::Result<Vec<u8>> {
+    let source = open(fake).ok().unwrap().source;
+    let found = scan(&*source)?;
     let mut buffer = [0; 100];
     let count = source.lane().read_whole(&found[0], &mut buffer)?.0;
     Ok(buffer[..count].to_vec())
 }
 
-/// Sends a file, the way of small ones or that of large ones, to a name that nothing has.
-fn write(fake: &Fake, is_large: bool) -> store::Result<()> {
-    let rest = format!("127.0.0.1:{}/d/", fake.port).into_bytes();
+fn sink(fake: &Fake) -> Arc<dyn Sink> {
     let options = TransferOptions::default();
     let request =
         SinkRequest { rights: Rights::Write, shape: Shape::Tree, is_nameless: false, is_own: false, options: &options };
-    let servers = FtpServers::new(Vec::new(), Arc::new(NoSsh));
-    let sink = servers.sink(&Location::Url { scheme: "ftp".into(), rest }, &request).ok().unwrap().sink;
-    let bytes = vec![7; BYTES];
+    servers().sink(&at(fake, "/d/"), &request).ok().unwrap().sink
+}
+
+fn entry(number: u64, name: &str, kind: Kind, bytes: usize) -> Entry {
     let modified = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
-    let generation = Generation { size_bytes: bytes.len() as u64, modified, ..Generation::default() };
-    let name = Name::new(b"new").unwrap();
-    let (id, parent) = (ObjectId(1), ObjectId::ROOT);
-    let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o644, generation, attributes: None };
+    let generation = Generation { size_bytes: bytes as u64, modified, ..Generation::default() };
+    let name = Name::new(name.as_bytes()).unwrap();
+    Entry { id: ObjectId(number), parent: ObjectId::ROOT, name, kind, mode: 0o644, generation, attributes: None }
+}
+
+/// Has a small file ready to be sent.
+fn stage(sink: &dyn Sink, entry: &Entry, bytes: &[u8]) -> Staged {
+    let mut lane = sink.lane(false).unwrap();
+    lane.create(entry, PublishRule::NoReplace).unwrap();
+    lane.write(bytes).unwrap();
+    lane.seal(entry, false).unwrap()
+}
+
+/// Sends a file, the way of small ones or that of large ones, to a name that nothing has.
+fn write(fake: &Fake, is_large: bool) -> store::Result<()> {
+    let (sink, bytes) = (sink(fake), vec![7; BYTES]);
+    let entry = entry(1, "new", Kind::File, bytes.len());
     if is_large {
         let (staged, _) = sink.begin(&entry, "stem")?;
-        let sent = staged.write_at(0, &bytes).and_then(|()| staged.publish(&entry, PublishRule::NoReplace, false));
+        let sent = staged.write_at(0, &bytes).and_then(|()| staged.publish(&entry, PublishRule::NoReplace));
         return sent.inspect_err(|_| staged.discard());
     }
-    let mut lane = sink.lane(false)?;
-    lane.create(&entry, PublishRule::NoReplace)?;
-    lane.write(&bytes)?;
-    let staged = lane.seal(&entry, false)?;
-    sink.publish(&entry, staged)
+    sink.publish(&entry, stage(&*sink, &entry, &bytes))
 }
 
 #[test]
@@ -265,13 +142,18 @@ fn an_address_abroad_is_refused_before_anything_is_sent() {
     assert!(text.contains("192.0.2.1") && text.contains("redirect_hosts"), "{text}");
 }
 
+/// With a password and without one.
 #[test]
 fn who_wants_certificates_is_declined_with_what_to_do() {
-    let Err(OpenError::Refused { why, text, advice }) = open(&start(Lie::Certificates)) else {
-        panic!("it was opened")
-    };
-    assert_eq!(why, Refused::Keys);
-    assert!(text.contains("asks for GSI") && advice.contains("davs://"), "{text} {advice}");
+    let fake = start(Lie::Certificates);
+    let mine = Location::Url { scheme: "ftp".into(), rest: format!("me@127.0.0.1:{}/d/", fake.port).into_bytes() };
+    for location in [at(&fake, "/d/"), mine] {
+        let opened = servers().source(&[location], &TransferOptions::default());
+        let Err(OpenError::Refused { why, text, advice }) = opened else { panic!("it was opened") };
+        assert_eq!(why, Refused::Keys);
+        assert!(text.contains("asks for GSI") && advice.contains("davs://"), "{text} {advice}");
+        assert!(text.contains("530 Must perform GSSAPI authentication"), "{text}");
+    }
 }
 
 #[test]
@@ -307,4 +189,136 @@ fn names_that_climb_are_told_and_never_taken() {
         })
         .unwrap();
     assert_eq!((names, failed), (vec!["file".to_owned()], 3));
+}
+
+#[test]
+fn a_listing_that_the_server_cut_is_none() {
+    let fake = start(Lie::Truncated);
+    let error = scan(&*open(&fake).ok().unwrap().source).unwrap_err();
+    assert!(error.to_string().contains("Output truncated to 1 matches"), "{error}");
+    let (mut removed, mut failed) = (0, 0);
+    sink(&fake).prune(&mut Prune {
+        directories: &[ObjectId::ROOT],
+        is_listed: &|_, _| false,
+        is_listed_alike: &|_, _| false,
+        fate: &|_, _| Fate::Remove,
+        is_rehearsal: false,
+        removed: &mut |_, _| removed += 1,
+        failed: &mut |_| failed += 1,
+        goes_on: &|| true,
+    });
+    assert_eq!((removed, failed), (0, 1));
+}
+
+#[test]
+fn a_link_to_a_directory_is_a_link_where_only_listings_tell_so() {
+    let fake = start(Lie::Plain);
+    let error = sink(&fake).make_directory(&entry(1, "link", Kind::Directory, 0)).unwrap_err();
+    assert_eq!(error.kind, FailureKind::InTheWay, "{error}");
+    let shelf = servers().shelf(&at(&fake, LINK), How::Take).ok().unwrap();
+    let tally = shelf.remove_tree(&|| false, &mut |_, error| panic!("{error}"));
+    assert_eq!(tally.failed, 0);
+    assert_eq!([fake.heard("DELE"), fake.heard("RMD")].concat(), [format!("DELE {LINK}")]);
+}
+
+/// Many are sent by eight threads, three behind one another on each data connection.
+#[test]
+fn what_was_confirmed_before_its_conversation_was_lost_is_compared_and_gets_its_time() {
+    const FILES: u64 = 24;
+    let fake = start(Lie::Parting);
+    let sink = sink(&fake);
+    let entries: Vec<Entry> = (1..=FILES).map(|number| entry(number, &format!("new{number}"), Kind::File, 4)).collect();
+    let staged: Vec<Staged> = entries.iter().map(|entry| stage(&*sink, entry, b"some")).collect();
+    sink.sync_group(&mut staged.iter().copied()).unwrap();
+    assert!(fake.heard("STOR").iter().any(|line| line.ends_with("-again")), "no conversation was lost");
+    assert_eq!((fake.heard("CKSM").len() as u64, fake.heard("MFMT").len() as u64), (FILES, FILES));
+    for (entry, staged) in entries.iter().zip(staged) {
+        sink.publish(entry, staged).unwrap();
+    }
+    sink.close();
+    let files = fake.files.lock().unwrap();
+    assert_eq!(files.len() as u64, FILES + 1, "{:?}", files.keys());
+}
+
+#[test]
+fn what_a_lost_conversation_took_along_may_be_sent_again() {
+    let fake = start(Lie::Lost);
+    let sink = sink(&fake);
+    let new = entry(1, "new", Kind::File, 4);
+    let staged = stage(&*sink, &new, b"some");
+    let error = sink.sync_group(&mut std::iter::once(staged)).unwrap_err();
+    assert!(error.to_string().contains("was lost"), "{error}");
+    sink.discard(staged);
+    let again = stage(&*sink, &new, b"some");
+    sink.sync_group(&mut std::iter::once(again)).unwrap();
+    sink.publish(&new, again).unwrap();
+    assert_eq!(fake.files.lock().unwrap()["/d/new"], b"some");
+}
+
+/// The server says what lies there in the end, whoever sent it.
+#[test]
+fn a_resumed_file_is_read_back_and_compared_as_a_whole() {
+    let fake = start(Lie::Sums);
+    let sink = sink(&fake);
+    let new = entry(1, "new", Kind::File, 20);
+    let (staged, _) = sink.begin(&new, "stem").unwrap();
+    staged.write_at(0, CONTENT).unwrap();
+    staged.append_journal(b"journal").unwrap();
+    drop(staged);
+    let (staged, journal) = sink.begin(&new, "stem").unwrap();
+    assert_eq!(journal, b"journal");
+    assert!(!staged.outlasts_its_host(), "nothing was synced there");
+    let mut found = [0; 10];
+    assert_eq!((staged.read_at(0, &mut found).unwrap(), &found[..]), (10, CONTENT));
+    staged.write_at(10, CONTENT).unwrap();
+    staged.publish(&new, PublishRule::NoReplace).unwrap();
+    assert_eq!(fake.heard("CKSM").len(), 1);
+    assert_eq!(fake.files.lock().unwrap()["/d/new"], [CONTENT, CONTENT].concat());
+}
+
+#[test]
+fn a_lane_that_has_nothing_to_read_holds_up_no_other() {
+    let fake = start(Lie::Crowded);
+    let source = open(&fake).ok().unwrap().source;
+    let object = scan(&*source).unwrap().remove(0);
+    let mut lanes: Vec<_> = (0..3).map(|_| source.lane()).collect();
+    let mut files = Vec::new();
+    for (start, end) in [(0, 5), (5, 10)] {
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            if start == 0 {
+                files.push(lane.open(&object).unwrap());
+            }
+            let (mut block, mut found) = ([0; 100], Vec::new());
+            let mut each = |bytes: &[u8]| {
+                found.extend_from_slice(bytes);
+                true
+            };
+            lane.read_extent(&*files[number], Extent { start, end }, &mut block, &mut each).unwrap();
+            assert_eq!(found, CONTENT[start as usize..end as usize], "lane {number} from {start}");
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_without_an_end_is_not_read_to_it() {
+    let fake = start(Lie::Torrent);
+    let sink = sink(&fake);
+    let new = entry(1, "new", Kind::File, CONTENT.len());
+    let is_told = |error: &store::Error| error.to_string().contains("sends more than the 10 bytes");
+    let staged = stage(&*sink, &new, CONTENT);
+    let error = sink.reread(&new, staged, &mut |_| ()).unwrap_err();
+    assert!(is_told(&error), "{error}");
+    sink.discard(staged);
+    let (staged, _) = sink.begin(&new, "stem").unwrap();
+    staged.write_at(0, CONTENT).unwrap();
+    let error = staged.reread(&mut |_| ()).unwrap_err();
+    assert!(is_told(&error), "{error}");
+    staged.discard();
+    let mut files = fake.files.lock().unwrap();
+    for name in ["/d/.thalweg-staging-ftp-stem", "/d/.thalweg-staging-ftp-stem.journal"] {
+        files.insert(name.to_owned(), CONTENT.to_vec());
+    }
+    drop(files);
+    let error = sink.begin(&new, "stem").err().unwrap();
+    assert!(is_told(&error), "{error}");
 }

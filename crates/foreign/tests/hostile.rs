@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Found, OpenError, PublishRule};
+use store::{Fate, Found, OpenError, Prune, PublishRule, Sink};
 
 const OPEN: u8 = 3;
 const READ: u8 = 5;
@@ -110,10 +110,16 @@ impl Dial for Mute {
 }
 
 const GREETING: &[u8] = &[0, 0, 0, 5, 2, 0, 0, 0, 3];
+/// Of a server that has fsync@openssh.com.
+const SYNCING: &[u8] = b"\0\0\0\x1f\x02\0\0\0\x03\0\0\0\x11fsync@openssh.com\0\0\0\x011";
 
 fn servers(lie: Lie) -> (Servers, Arc<AtomicU32>) {
+    greeting_servers(GREETING, lie)
+}
+
+fn greeting_servers(greeting: &'static [u8], lie: Lie) -> (Servers, Arc<AtomicU32>) {
     let dialled = Arc::new(AtomicU32::new(0));
-    (Servers::new(Arc::new(Liar { lie, greeting: GREETING, dialled: dialled.clone() })), dialled)
+    (Servers::new(Arc::new(Liar { lie, greeting, dialled: dialled.clone() })), dialled)
 }
 
 fn location() -> Location {
@@ -256,13 +262,19 @@ fn content_is_what_was_asked_for_or_an_error() {
     }
 }
 
-/// Publishes a file, new or not.
-fn publish(lie: Lie, rule: PublishRule) -> Result<(), (FailureKind, String)> {
+fn sink(lie: Lie) -> Arc<dyn Sink> {
+    sink_of(&servers(lie).0)
+}
+
+fn sink_of(servers: &Servers) -> Arc<dyn Sink> {
     let options = TransferOptions::default();
     let request =
         SinkRequest { rights: Rights::Write, shape: Shape::Tree, is_nameless: false, is_own: false, options: &options };
-    let sink = servers(lie).0.sink(&location(), &request).ok().unwrap().sink;
-    let entry = model::Entry {
+    servers.sink(&location(), &request).ok().unwrap().sink
+}
+
+fn file() -> model::Entry {
+    model::Entry {
         id: model::ObjectId(1),
         parent: model::ObjectId::ROOT,
         name: model::Name::new(b"file").unwrap(),
@@ -270,7 +282,63 @@ fn publish(lie: Lie, rule: PublishRule) -> Result<(), (FailureKind, String)> {
         mode: 0o644,
         generation: model::Generation { size_bytes: 3, ..model::Generation::default() },
         attributes: None,
+    }
+}
+
+/// What lies there is not in memory, and yet a copy in it must not stand alone.
+#[test]
+fn a_server_that_cannot_sync_is_known_as_one_and_what_was_left_there_is_read_again() {
+    for (greeting, syncs) in [(GREETING, false), (SYNCING, true)] {
+        let sink = sink_of(&greeting_servers(greeting, |_, _, _| None).0);
+        assert_eq!((sink.cannot_sync(), sink.facts().unwrap().is_memory_backed), (!syncs, !syncs));
+        let (staged, journal) = sink.begin(&file(), "stem").unwrap();
+        assert_eq!((&journal[..], staged.outlasts_its_host()), (&b"0123456789"[..], syncs));
+    }
+}
+
+#[test]
+fn what_is_staged_is_read_back_to_its_end_and_not_for_ever() {
+    let endless: Lie = |kind, number, order| match kind {
+        OPEN if order == 0 => Some(status(number, 2)),
+        READ if order < 1000 => Some(packet(103, number, &string(b"x"))),
+        READ => Some(status(number, 1)),
+        _ => None,
     };
+    let (staged, _) = sink(endless).begin(&file(), "stem").unwrap();
+    let mut read = 0;
+    staged.reread(&mut |bytes| read += bytes.len()).unwrap();
+    assert_eq!(read, 3);
+}
+
+/// What is removed of a directory of which the source has `FILE`, and what is not.
+fn pruned(lie: Lie) -> (Vec<String>, Vec<String>) {
+    let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    sink(lie).prune(&mut Prune {
+        directories: &[model::ObjectId::ROOT],
+        is_listed: &|_, name| name.as_bytes() == b"FILE",
+        is_listed_alike: &|_, name| name.as_bytes().eq_ignore_ascii_case(b"FILE"),
+        fate: &|_, _| Fate::Remove,
+        is_rehearsal: false,
+        removed: &mut |path, _| removed.push(String::from_utf8(path.to_vec()).unwrap()),
+        failed: &mut |failure| failed.push(String::from_utf8(failure.path).unwrap()),
+        goes_on: &|| true,
+    });
+    (removed, failed)
+}
+
+#[test]
+fn what_a_server_has_in_another_case_is_not_removed_unless_it_tells_case_apart() {
+    let folds: Lie = |_, _, _| None;
+    assert_eq!(pruned(folds), (vec![], vec!["file".to_owned()]));
+    let tells: Lie = |kind, number, order| {
+        (kind == READDIR && order == 0).then(|| names(number, &[b"FILE", b"file", b"other"], 0o100_644, 10))
+    };
+    assert_eq!(pruned(tells), (vec!["file".to_owned(), "other".to_owned()], vec![]));
+}
+
+/// Publishes a file, new or not.
+fn publish(lie: Lie, rule: PublishRule) -> Result<(), (FailureKind, String)> {
+    let (sink, entry) = (sink(lie), file());
     let mut lane = sink.lane(false).unwrap();
     lane.create(&entry, rule).unwrap();
     lane.write(b"one").unwrap();

@@ -177,7 +177,7 @@ impl Attempt<'_> {
 
     fn copy_here(&self, mut options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
         let OpenSource { source, is_single } = self.open_source()?;
-        check_apart(&self.spec.sources, &self.spec.destination, options.deletion.is_some())?;
+        check_apart(&self.spec.sources, &self.spec.destination, is_single, options.deletion.is_some())?;
         let shape = if is_single { Shape::Single } else { Shape::Tree };
         let destination = self.open_sink(shape, self.spec.sources == [Location::Pipe])?;
         // Users and groups are the same on both sides.

@@ -25,7 +25,7 @@ use std::thread::Builder;
 use store::{Error, PublishRule, Result, StagedFile};
 
 /// A longer journal is none of ours.
-const JOURNAL_BYTES_MAX: usize = 256 << 20;
+const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 /// Files whose checksums are compared beside the transfer: each has a control connection of its own.
 const COMPARING_MAX: usize = 4;
 
@@ -40,6 +40,8 @@ pub struct FtpLarge {
     size_bytes: u64,
     /// Of that, what was verified.
     sealed_bytes: AtomicU64,
+    /// No more of it is read back: what was announced, and what was written and found beyond that.
+    length: AtomicU64,
     sums: Mutex<Summed>,
 }
 
@@ -87,12 +89,9 @@ impl FtpLarge {
         let mut found = job.server.look_all(&paths).into_iter().map(|found| absent(found).map_err(failed));
         let (data, journal) = (found.next().transpose()?.flatten(), found.next().transpose()?.flatten());
         let mut kept = Vec::new();
-        if data.is_some() && journal.is_some_and(|journal| journal.size_bytes.unwrap_or(0) > 0) {
-            read_all(&job.server.0, &journal_path, &mut |bytes| {
-                if kept.len() < JOURNAL_BYTES_MAX {
-                    kept.extend_from_slice(bytes);
-                }
-            })?;
+        let journal_bytes = journal.and_then(|journal| journal.size_bytes).unwrap_or(0);
+        if data.is_some() && (1..=JOURNAL_BYTES_MAX).contains(&journal_bytes) {
+            read_all(&job.server.0, &journal_path, journal_bytes, &mut |bytes| kept.extend_from_slice(bytes))?;
         }
         let state = State {
             is_there: data.is_some() || journal.is_some(),
@@ -112,6 +111,7 @@ impl FtpLarge {
                 stripes: RwLock::default(),
                 size_bytes: entry.size_bytes(),
                 sealed_bytes: AtomicU64::new(0),
+                length: AtomicU64::new(entry.size_bytes()),
                 sums: Mutex::default(),
             },
             kept,
@@ -272,6 +272,7 @@ impl StagedFile for FtpLarge {
             false => self.write(&mut self.state.lock().unwrap(), offset, bytes),
         };
         written.map_err(|fault| self.failed(&fault))?;
+        self.length.fetch_max(offset + bytes.len() as u64, Relaxed);
         if self.job.server.0.can.checksums {
             let mut summed = self.sums.lock().unwrap();
             summed.sums.add(offset, bytes);
@@ -293,7 +294,17 @@ impl StagedFile for FtpLarge {
             filled += bytes.len();
             true
         })?;
+        self.length.fetch_max(offset + filled as u64, Relaxed);
+        // What an earlier attempt sent is summed up as it lies there: whoever reads it compares it.
+        if state.is_continued && self.job.server.0.can.checksums {
+            self.sums.lock().unwrap().sums.add_found(offset, &buffer[..filled]);
+        }
         Ok(filled)
+    }
+
+    /// FTP has no request that makes anything last.
+    fn outlasts_its_host(&self) -> bool {
+        false
     }
 
     fn append_journal(&self, bytes: &[u8]) -> Result<()> {
@@ -337,12 +348,12 @@ impl StagedFile for FtpLarge {
         let mut state = self.settled()?;
         state.reading = Position::default();
         match state.is_there {
-            true => read_all(&self.job.server.0, &self.path, check),
+            true => read_all(&self.job.server.0, &self.path, self.length.load(Relaxed), check),
             false => Ok(()),
         }
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, _: bool) -> Result<()> {
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
         let mut state = self.settled()?;
         if state.is_over {
             return Err(Error::of_kind(FailureKind::Other, "publish", &self.path[..], "it is not staged"));

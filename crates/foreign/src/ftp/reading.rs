@@ -4,7 +4,7 @@
 //! that its conversation can be used again.
 
 use super::fault::{Fault, Result};
-use super::server::{Lease, Server};
+use super::server::{Lease, Server, Spare};
 use super::session::{Session, command};
 use crate::tree::{Faulty, WIDTH, generation, path_of};
 use model::{Extent, Generation, ObjectId};
@@ -12,7 +12,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use store::{Directories, SourceFile, SourceLane, SourceObject};
 
@@ -67,9 +67,36 @@ impl Drop for Download {
     }
 }
 
-/// Where a reader stands in a file, with the transfer that goes on from there.
+/// Where a reader stands in a file, with the transfer that goes on from there, unless somebody needed its conversation meanwhile.
 #[derive(Default)]
-pub struct Position(Option<Download>);
+pub struct Position(Arc<Kept>);
+
+#[derive(Default)]
+struct Kept(Mutex<Option<Download>>);
+
+impl Kept {
+    fn take(&self) -> Option<Download> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Spare for Kept {
+    fn give_up(&self) {
+        drop(self.take());
+    }
+}
+
+impl Position {
+    /// Keeps what is not at its end for whoever reads on from there. A reader that has nothing more to read must not hold up others.
+    fn keep(&self, server: &Server, download: Download) {
+        if download.data.is_none() {
+            return;
+        }
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(download);
+        let kept: Weak<Kept> = Arc::downgrade(&self.0);
+        server.offer(kept);
+    }
+}
 
 /// An open file, by its path.
 pub struct FtpFile {
@@ -98,7 +125,7 @@ impl FtpFile {
     pub fn read_each(
         &self,
         extent: Extent,
-        Position(open): &mut Position,
+        position: &mut Position,
         block: &mut [u8],
         each: &mut dyn FnMut(&[u8]) -> bool,
     ) -> store::Result<u64> {
@@ -107,7 +134,8 @@ impl FtpFile {
         // Not what was listed bounds it: a file that was replaced meanwhile is another one, as a whole.
         let end = extent.end;
         while at < end {
-            let fits = open.take().filter(|open| open.path == self.path && open.at == at && !open.lease.line.is_lost);
+            let kept = position.0.take();
+            let fits = kept.filter(|kept| kept.path == self.path && kept.at == at && !kept.lease.line.is_lost);
             let begun = fits.map_or_else(|| Download::begin(&self.server, &self.path, at), Ok);
             let step = begun.and_then(|mut download| {
                 while at < end {
@@ -126,7 +154,7 @@ impl FtpFile {
             });
             match step {
                 Ok((_, true)) => break,
-                Ok((download, false)) => *open = Some(download).filter(|download| download.data.is_some()),
+                Ok((download, false)) => position.keep(&self.server, download),
                 Err(Fault::Lost(_)) if broken < CONTINUED_MAX => broken += 1,
                 Err(fault) => return Err(failed(fault)),
             }
@@ -162,16 +190,21 @@ impl SourceFile for FtpFile {
     }
 }
 
-/// Reads a file from its start to its end, however long it is.
-pub fn read_all(server: &Arc<Server>, path: &[u8], each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+/// Reads a file from its start to its end. A server that sends more than so many bytes may go on for ever.
+pub fn read_all(server: &Arc<Server>, path: &[u8], bytes_max: u64, each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
     let failed = |fault: Fault| fault.on("read back", path);
     let mut download = Download::begin(server, path, 0).map_err(failed)?;
     let mut block = vec![0; BLOCK_BYTES];
     loop {
-        match download.read(&mut block).map_err(failed)? {
-            0 => return Ok(()),
-            count => each(&block[..count]),
+        let count = download.read(&mut block).map_err(failed)?;
+        if download.at > bytes_max {
+            let why = format!("the server sends more than the {bytes_max} bytes that lie there");
+            return Err(failed(Fault::Differs(why)));
         }
+        if count == 0 {
+            return Ok(());
+        }
+        each(&block[..count]);
     }
 }
 

@@ -10,8 +10,8 @@ use crate::tree::{
     Asked, Attempts, Attributes, Children, DEPTH_MAX, Faulty, Job, NAMES_MAX, ODD_MAX, Remote, Rename, Small, Stage,
 };
 use model::Entry;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Abilities, Directories, Order, Seen, SinkFacts, SourceFile, SourceLane, StagedFile};
 
@@ -52,11 +52,15 @@ impl Remote for Ftp {
     }
 
     fn look(&self, path: &[u8]) -> Asked<Attributes, Self> {
-        self.0.with(|session| session.look_all(&[path]).remove(0))
+        let there = self.look_through(path)?;
+        // Without facts whatever can be entered is a directory. Who takes a link for one removes what is not meant.
+        let is_in_doubt = !self.0.can.facts && there.is_directory();
+        let link = if is_in_doubt { self.listed_link(path)? } else { None };
+        Ok(link.unwrap_or(there))
     }
 
     fn look_behind(&self, path: &[u8]) -> Asked<Attributes, Self> {
-        let there = self.look(path)?;
+        let there = self.look_through(path)?;
         if !there.is_link() {
             return Ok(there);
         }
@@ -162,7 +166,7 @@ impl Remote for Ftp {
             && let Some(Err(fault)) = replies.first()
         {
             let fault = fault.clone();
-            if !self.look(path)?.is_directory() {
+            if !self.look_through(path)?.is_directory() {
                 return Err(fault);
             }
             let _ = replies.remove(0);
@@ -178,8 +182,8 @@ impl Remote for Ftp {
         Box::new(FtpLane::new(self.0.clone(), directories))
     }
 
-    fn read_all(self: &Arc<Self>, path: &[u8], each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
-        reading::read_all(&self.0, path, each)
+    fn read_all(self: &Arc<Self>, path: &[u8], bytes_max: u64, each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+        reading::read_all(&self.0, path, bytes_max, each)
     }
 
     fn facts(&self, _: &[u8]) -> store::Result<SinkFacts> {
@@ -254,13 +258,22 @@ impl Remote for Ftp {
             .map(|(_, small)| small)
             .filter(|small| small.failure.is_none() && !small.is_sent)
             .collect();
-        self.0.spread(&mut wanted, |some| send_some(&self.0, some));
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let lost: Mutex<Option<Fault>> = Mutex::default();
+        self.0.spread(&mut wanted, |some| {
+            if let Err(fault) = send_some(&self.0, some) {
+                lost.lock().unwrap().get_or_insert(fault);
+            }
+        });
         for small in wanted.iter_mut().filter(|small| small.failure.is_some()) {
             // It may be there in part.
             small.is_sent = false;
             let _ = self.remove(&small.path);
         }
-        Ok(())
+        // Whoever had it sent sends it again, as often as is worth it.
+        lost.into_inner().unwrap().map_or(Ok(()), |fault| Err(fault.on("write file", b"")))
     }
 
     fn sync_names(&self, _: &[u8]) -> store::Result<()> {
@@ -276,11 +289,25 @@ impl Stage for Ftp {
 }
 
 impl Ftp {
+    /// What stands at a path; at a server without facts, what a link there leads to.
+    fn look_through(&self, path: &[u8]) -> Result<Attributes> {
+        self.0.with(|session| session.look_all(&[path]).remove(0))
+    }
+
+    /// The link at a path, if the directory above lists one there. The root is none.
+    fn listed_link(&self, path: &[u8]) -> Result<Option<Attributes>> {
+        let at = path.iter().rposition(|byte| *byte == b'/').filter(|at| at + 1 < path.len());
+        let Some(at) = at else { return Ok(None) };
+        let told = self.list(&path[..at.max(1)])?;
+        let mut found = told.into_iter().flatten().filter(|one| one.name == path[at + 1..]);
+        Ok(found.find(|one| one.attributes.is_link()).map(|one| one.attributes))
+    }
+
     /// Globus gives up a listing when a name in it is taken away meanwhile.
     fn list(&self, path: &[u8]) -> Result<Vec<std::result::Result<super::facts::Told, Vec<u8>>>> {
         for _ in 1..LISTED_MAX {
             match self.0.with(|session| session.list(path, now())) {
-                Err(fault @ Fault::Refused { .. }) if fault.is_absent() => _ = self.look(path)?,
+                Err(fault @ Fault::Refused { .. }) if fault.is_absent() => _ = self.look_through(path)?,
                 listed => return listed,
             }
         }
@@ -290,7 +317,7 @@ impl Ftp {
     /// A refusal that may be for want of the directory above, by a server that does not say.
     fn explained(&self, fault: Fault, path: &[u8]) -> Fault {
         let above = path.iter().rposition(|byte| *byte == b'/').map(|at| &path[..at.max(1)]);
-        let is_absent = |above: &[u8]| self.look(above).is_err_and(|fault| fault.is_absent());
+        let is_absent = |above: &[u8]| self.look_through(above).is_err_and(|fault| fault.is_absent());
         match fault {
             Fault::Refused { .. } if above.is_some_and(is_absent) => Fault::Absent,
             fault => fault,

@@ -1,7 +1,7 @@
 //! Content on its way to a server, and what is asked of a file once it lies there.
 //!
 //! Invariant: a file counts as sent when all of its bytes were, the server said so after that and not before, and what it says of the file
-//! agrees: its Adler-32 where it can compute one, else its size.
+//! agrees: its Adler-32 where it can compute one, else its size. What a lost conversation left in doubt is told as lost.
 
 use super::extended::{self, whole};
 use super::facts::stamp;
@@ -9,7 +9,7 @@ use super::fault::{Fault, Result};
 use super::reply::{Reply, number};
 use super::server::{Lease, Server};
 use super::session::{Session, command};
-use crate::tree::{Attributes, Small};
+use crate::tree::{Attributes, Faulty, Small};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -41,29 +41,24 @@ pub fn broken(session: &mut Session, data: TcpStream, error: &std::io::Error) ->
     }
 }
 
-/// Sends files, each as far as it goes: to a GridFTP server behind one another on one data connection, to others singly.
-pub fn send_some(server: &Arc<Server>, some: &mut [&mut Small]) {
-    if server.can.grid && send_together(server, some).is_err() {
-        // Which of them lie there is not known: what did not arrive gets another name.
-        let mut rest: Vec<&mut Small> = Vec::new();
-        let mut stale = Vec::new();
-        for one in some.iter_mut().filter(|one| !one.is_sent) {
-            stale.push(command("DELE", &one.path));
-            one.path.extend_from_slice(b"-again");
-            rest.push(one);
-        }
-        send_singly(server, &mut rest);
-        let _ = server.lease().map(|mut lease| lease.ask_all(&stale));
-        return;
-    }
+/// Sends files, each as far as it goes: to a GridFTP server behind one another on one data connection, to others singly. What fails singly
+/// is kept in them.
+///
+/// # Errors
+/// When a conversation was lost: what failed by it may be sent again.
+pub fn send_some(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
     if !server.can.grid {
-        send_singly(server, some);
+        return send_singly(server, some);
+    }
+    match send_together(server, some) {
+        Ok(mut lease) => settle_some(server, &mut lease, some),
+        Err(_) => send_rest(server, some),
     }
 }
 
 /// Sends commands and content without waiting for an answer in between. After one refusal nothing that follows is believed: what the
 /// server reads then may be the content of another file.
-fn send_together(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
+fn send_together(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<Lease> {
     let mut lease = server.lease_extended(1)?;
     let commands: Vec<_> = some.iter().map(|one| command("STOR", &one.path)).collect();
     lease.line.send(&commands)?;
@@ -77,10 +72,41 @@ fn send_together(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
         one.is_sent = true;
     }
     lease.channels.push(channel);
+    Ok(lease)
+}
+
+/// After `send_together` was broken off: those that the server confirmed are compared, and get their times and modes, as any others.
+/// Which of the rest lie there is not known: they get other names, and are sent singly.
+fn send_rest(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
+    let settled = settle_sent(server, some);
+    let mut rest: Vec<&mut Small> = Vec::new();
+    let mut stale = Vec::new();
+    for one in some.iter_mut().filter(|one| !one.is_sent) {
+        stale.push(command("DELE", &one.path));
+        one.path.extend_from_slice(b"-again");
+        rest.push(one);
+    }
+    let sent = send_singly(server, &mut rest);
+    let _ = server.lease().map(|mut lease| lease.ask_all(&stale));
+    settled.and(sent)
+}
+
+/// As `settle_some`, in another conversation than the files were sent in.
+fn settle_sent(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
+    if !some.iter().any(|one| one.is_sent) {
+        return Ok(());
+    }
+    let mut lease = match server.lease() {
+        Ok(lease) => lease,
+        Err(fault) => {
+            some.iter_mut().filter(|one| one.is_sent).for_each(|one| one.fail(&fault));
+            return Err(fault);
+        }
+    };
     settle_some(server, &mut lease, some)
 }
 
-fn send_singly(server: &Arc<Server>, some: &mut [&mut Small]) {
+fn send_singly(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
     let mut send = || {
         let mut lease = server.lease()?;
         let mut address = lease.passive()?;
@@ -115,30 +141,35 @@ fn send_singly(server: &Arc<Server>, some: &mut [&mut Small]) {
         }
         settle_some(server, &mut lease, some)
     };
-    if let Err(fault) = send() {
-        some.iter_mut().filter(|one| one.failure.is_none()).for_each(|one| one.fail(&fault));
-    }
+    let Err(fault) = send() else { return Ok(()) };
+    some.iter_mut().filter(|one| one.failure.is_none()).for_each(|one| one.fail(&fault));
+    if fault.is_lost() { Err(fault) } else { Ok(()) }
 }
 
+/// Compares what was sent, and gives it its times and modes.
 fn settle_some(server: &Arc<Server>, lease: &mut Lease, some: &mut [&mut Small]) -> Result<()> {
     let sent: Vec<Sent<'_>> = some
         .iter()
         .filter(|one| one.is_sent)
         .map(|one| Sent {
             path: &one.path,
-            size_bytes: one.bytes.len() as u64,
+            size_bytes: one.size_bytes,
             adler: Some(adler(&one.bytes)),
             attributes: &one.attributes,
         })
         .collect();
     let mut settled = settle(server, lease, &sent).into_iter();
+    let mut lost = None;
     for one in some.iter_mut().filter(|one| one.is_sent) {
         match settled.next().unwrap_or(Ok(())) {
             Ok(()) => one.bytes = Vec::new(),
-            Err(fault) => one.fail(&fault),
+            Err(fault) => {
+                one.fail(&fault);
+                lost = lost.or(Some(fault).filter(Faulty::is_lost));
+            }
         }
     }
-    Ok(())
+    lost.map_or(Ok(()), Err)
 }
 
 pub fn adler(bytes: &[u8]) -> u32 {
@@ -207,7 +238,6 @@ pub fn was_set(server: &Server, attributes: &Attributes, mut replies: Vec<Result
 
 impl Small {
     fn fail(&mut self, fault: &Fault) {
-        use crate::tree::Faulty;
         self.failure = Some(fault.on("write file", &self.path));
     }
 }

@@ -1,16 +1,18 @@
 //! A server that let us in, and the conversations with it: some are open, and whoever needs one takes it.
 //!
-//! Invariants: no more are open than the server takes; one in whose transfer something went wrong is not used again.
+//! Invariants: no more are open than the server takes; one in whose transfer something went wrong is not used again; nobody waits for one
+//! that another only keeps for later.
 
 use super::fault::{Fault, Result};
 use super::line::Line;
 use super::reply::Parser;
 use super::session::{Features, Reach, Session};
 use crate::tree::{Attempts, refused};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::OpenError;
 use store::open::Refused;
@@ -65,6 +67,15 @@ struct Idle {
     sessions: Vec<Held>,
     open: usize,
     most: usize,
+    /// Conversations that came back, or ended, so far.
+    returned: u64,
+    /// The one that was kept first is the first.
+    spares: VecDeque<Weak<dyn Spare>>,
+}
+
+/// What keeps a conversation for later, as a transfer that may be read on, and can begin another one instead.
+pub trait Spare: Send + Sync {
+    fn give_up(&self);
 }
 
 struct Held {
@@ -106,6 +117,7 @@ impl Drop for Lease {
             true => idle.open -= 1,
             false => idle.sessions.push(Held { since: Instant::now(), ..held }),
         }
+        idle.returned += 1;
         self.server.freed.notify_one();
     }
 }
@@ -164,7 +176,8 @@ impl Server {
         reach: Reach,
         dial: Box<DialWires>,
     ) -> std::result::Result<Arc<Server>, OpenError> {
-        let idle = Mutex::new(Idle { sessions: Vec::new(), open: 0, most: SESSIONS_MAX });
+        let most = SESSIONS_MAX;
+        let idle = Mutex::new(Idle { sessions: Vec::new(), open: 0, most, returned: 0, spares: VecDeque::new() });
         let mut server = Server {
             name,
             attempts: Attempts::default(),
@@ -221,8 +234,10 @@ impl Server {
             Ok(reply) => Fault::of(&reply),
             Err(fault) => fault,
         };
-        let text = said(&fault).replace(&password[..], "...");
+        let text = said(&fault);
         let wants_gsi = ["gssapi", "gsi", "auth"].iter().any(|word| text.to_ascii_lowercase().contains(word));
+        // An empty one is between any two letters.
+        let text = if password.is_empty() { text } else { text.replace(&password[..], "...") };
         Err(match fault {
             Fault::Refused { .. } if wants_gsi => refused(
                 Refused::Keys,
@@ -265,10 +280,11 @@ impl Server {
         }
     }
 
-    /// One of this kind, if one is idle; else a new one, and as long as no more may be opened one of the other kind.
+    /// One of this kind, if one is idle; else a new one, and as long as no more may be opened one of the other kind, or one that is only
+    /// kept for later.
     fn any_lease(self: &Arc<Self>, is_extended: bool) -> Result<Lease> {
-        let until = Instant::now() + TURN_PATIENCE;
         let mut idle = self.idle.lock().unwrap();
+        let (mut until, mut returned) = (Instant::now() + TURN_PATIENCE, idle.returned);
         loop {
             let fits = idle.sessions.iter().rposition(|held| held.session.is_extended == is_extended);
             let any = if idle.open < idle.most { fits } else { fits.or(idle.sessions.len().checked_sub(1)) };
@@ -303,12 +319,33 @@ impl Server {
                 }
                 continue;
             }
+            let spare = idle.spares.pop_front();
+            if let Some(spare) = spare {
+                drop(idle);
+                if let Some(spare) = spare.upgrade() {
+                    spare.give_up();
+                }
+                idle = self.idle.lock().unwrap();
+                continue;
+            }
+            // As long as others come and go, its turn comes too.
+            if idle.returned != returned {
+                (until, returned) = (Instant::now() + TURN_PATIENCE, idle.returned);
+            }
             if Instant::now() > until {
                 let text = format!("{} takes only {} connections at once, which are all in use", self.name, idle.most);
                 return Err(Fault::Lost(text.into()));
             }
             idle = self.freed.wait_timeout(idle, Duration::from_secs(1)).unwrap().0;
         }
+    }
+
+    /// Whoever waits for a conversation may have this one.
+    pub fn offer(&self, spare: Weak<dyn Spare>) {
+        let mut idle = self.idle.lock().unwrap();
+        idle.spares.retain(|other| other.strong_count() > 0 && !other.ptr_eq(&spare));
+        idle.spares.push_back(spare);
+        self.freed.notify_one();
     }
 
     /// Does something that changes nothing, and once more where the conversation was lost.

@@ -62,6 +62,13 @@ fn good(reply: Reply) -> Result<Reply> {
     if reply.is_good() { Ok(reply) } else { Err(Fault::of(&reply)) }
 }
 
+/// Whether a server says that it left out names of a directory, as Pure-FTPd does ("Output truncated to 10000 matches"). What stands in
+/// quotation marks is a name.
+fn is_truncated(reply: &Reply) -> bool {
+    let says = |text: &str| text.split('"').step_by(2).any(|part| part.to_ascii_lowercase().contains("truncated"));
+    says(&reply.text) || reply.lines.iter().any(|line| says(&String::from_utf8_lossy(line)))
+}
+
 impl Session {
     pub fn new(line: Line, reach: Reach) -> Session {
         Session {
@@ -308,7 +315,10 @@ impl Session {
         let read = data.by_ref().take(LISTING_BYTES_MAX as u64).read_to_end(&mut text);
         drop(data);
         read.map_err(|e| self.line.lose(&format!("the listing was cut: {e}")))?;
-        self.ended()?;
+        let last = self.last().and_then(good)?;
+        if is_truncated(&last) {
+            return Err(Fault::of(&last));
+        }
         if text.len() == LISTING_BYTES_MAX {
             return Err(Fault::Malformed("it lists more than 512 MiB in one directory"));
         }

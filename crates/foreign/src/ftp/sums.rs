@@ -26,6 +26,15 @@ impl Sums {
         self.0.insert(start, (end, sum));
     }
 
+    /// As `add`, of what was found there: what was sent of it is known already.
+    pub fn add_found(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset + bytes.len() as u64;
+        let last = self.0.range(..end).next_back();
+        if !bytes.is_empty() && last.is_none_or(|(_, (to, _))| *to <= offset) {
+            self.add(offset, bytes);
+        }
+    }
+
     /// Of a whole file, once all of it was added.
     pub fn of_all(&self, size_bytes: u64) -> Option<u32> {
         match size_bytes {
@@ -58,8 +67,14 @@ mod tests {
         }
         assert_eq!(sums.of_all(300_000), Some(super::super::sending::adler(&bytes)));
         assert_eq!(sums.of_all(299_999), None);
+        sums.add_found(5, b"read back");
+        assert_eq!(sums.of_all(300_000), Some(super::super::sending::adler(&bytes)));
         sums.add(5, b"written again");
         assert_eq!(sums.of_all(300_000), None);
         assert_eq!(Sums::default().of_all(0), Some(1));
+        let mut sums = Sums::default();
+        sums.add_found(0, &bytes[..1000]);
+        sums.add(1000, &bytes[1000..]);
+        assert_eq!(sums.of_all(300_000), Some(super::super::sending::adler(&bytes)));
     }
 }

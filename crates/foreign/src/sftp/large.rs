@@ -12,6 +12,7 @@ use super::session::{Fault, Ticket};
 use crate::tree::{Attributes, Faulty, Job, absent};
 use model::{Entry, Extent, FailureKind};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use store::{Error, PublishRule, Result, StagedFile};
 
@@ -26,6 +27,8 @@ pub struct SftpLarge {
     path: Vec<u8>,
     journal_path: Vec<u8>,
     data: Handle,
+    /// No more of it is read back: what was announced, and what was written and found beyond that.
+    length: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -35,6 +38,7 @@ struct State {
     failure: Option<Fault>,
     journal: Option<Handle>,
     journal_bytes: u64,
+    is_durable: bool,
     is_over: bool,
 }
 
@@ -84,8 +88,15 @@ impl SftpLarge {
             }
         };
         let data = Handle::new(session, limits, data);
-        let (job, stem) = (job.clone(), stem.to_owned());
-        Ok((SftpLarge { job, stem, path, journal_path, data, state: Mutex::new(state) }, kept))
+        let (job, stem, length) = (job.clone(), stem.to_owned(), AtomicU64::new(entry.size_bytes()));
+        Ok((SftpLarge { job, stem, path, journal_path, data, length, state: Mutex::new(state) }, kept))
+    }
+
+    /// Gives the data the size and the metadata of its entry.
+    fn complete(&self, entry: &Entry) -> Result<()> {
+        let attributes = Attributes { size_bytes: Some(entry.size_bytes()), ..self.job.attributes(entry) };
+        let set = self.data.session.fsetstat(self.data.bytes(), &attributes).done();
+        set.map(drop).map_err(|fault| self.failed(&fault))
     }
 
     fn failed(&self, fault: &Fault) -> Error {
@@ -149,6 +160,7 @@ impl SftpLarge {
 
 impl StagedFile for SftpLarge {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.length.fetch_max(offset + bytes.len() as u64, Relaxed);
         let step = self.data.limits.write_bytes;
         for (at, block) in bytes.chunks(step).enumerate() {
             let ticket = self.data.session.write(self.data.bytes(), offset + (at * step) as u64, block);
@@ -169,7 +181,12 @@ impl StagedFile for SftpLarge {
             true
         });
         read.map_err(|fault| fault.on("read back", &self.path))?;
+        self.length.fetch_max(offset + filled as u64, Relaxed);
         Ok(filled)
+    }
+
+    fn outlasts_its_host(&self) -> bool {
+        self.data.session.can.fsync
     }
 
     fn append_journal(&self, bytes: &[u8]) -> Result<()> {
@@ -209,33 +226,36 @@ impl StagedFile for SftpLarge {
     /// What the server returns, from its page cache or not: it does not let itself be told.
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
         drop(self.settled()?);
-        let read = self.data.read(Extent { start: 0, end: u64::MAX }, &mut |bytes| {
+        let read = self.data.read(Extent { start: 0, end: self.length.load(Relaxed) }, &mut |bytes| {
             check(bytes);
             true
         });
         read.map(drop).map_err(|fault| fault.on("read back", &self.path))
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
+    fn make_durable(&self, entry: &Entry) -> Result<()> {
+        let mut state = self.settled()?;
+        self.complete(entry)?;
+        self.sync(&self.data)?;
+        state.is_durable = true;
+        Ok(())
+    }
+
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
         let mut state = self.settled()?;
         if state.is_over {
             return Err(Error::of_kind(FailureKind::Other, "publish", &self.path[..], "it is not staged"));
         }
-        let session = &self.data.session;
-        let attributes = Attributes { size_bytes: Some(entry.size_bytes()), ..self.job.attributes(entry) };
-        session.fsetstat(self.data.bytes(), &attributes).done().map_err(|fault| self.failed(&fault))?;
-        if sync {
-            self.sync(&self.data)?;
+        if !state.is_durable {
+            self.complete(entry)?;
         }
         self.job.publish(&self.path, entry, rule)?;
         if state.journal.take().is_some() {
-            let _ = session.remove(&self.journal_path).done();
+            let _ = self.data.session.remove(&self.journal_path).done();
         }
         self.end(&mut state);
-        if sync {
-            self.sync(&self.data)?;
-        }
-        Ok(())
+        // Its name too.
+        if state.is_durable { self.sync(&self.data) } else { Ok(()) }
     }
 
     fn discard(&self) {

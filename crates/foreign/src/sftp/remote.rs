@@ -109,12 +109,13 @@ impl Remote for Server {
         Box::new(SftpLane::new(self.clone(), directories))
     }
 
-    fn read_all(self: &Arc<Self>, path: &[u8], each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
+    fn read_all(self: &Arc<Self>, path: &[u8], bytes_max: u64, each: &mut dyn FnMut(&[u8])) -> store::Result<()> {
         let failed = |fault: Fault| fault.on("read back", path);
         let (session, limits) = self.session().map_err(failed)?;
         let handle = session.open_to_read(path).handle().map_err(failed)?;
         let handle = Handle::new(session, limits, handle);
-        let read = handle.read(Extent { start: 0, end: u64::MAX }, &mut |bytes| {
+        // One more, by which a longer file is known.
+        let read = handle.read(Extent { start: 0, end: bytes_max.saturating_add(1) }, &mut |bytes| {
             each(bytes);
             true
         });
@@ -144,6 +145,10 @@ impl Remote for Server {
                 ..Abilities::NONE
             },
         })
+    }
+
+    fn cannot_sync(&self) -> bool {
+        !self.can().fsync
     }
 
     fn seen(&self) -> Vec<Seen> {

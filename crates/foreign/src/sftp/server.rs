@@ -3,7 +3,7 @@
 //! Invariant: a lost conversation is begun again a few times, and not for ever.
 
 use super::calls::Limits;
-use super::session::{Fault, PATIENCE, Session};
+use super::session::{Extensions, Fault, PATIENCE, Session};
 use crate::tree::{Attempts, Host, refused};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ struct Current {
 
 fn connect(dial: &dyn Dial, host: &Host, redials: u32) -> Result<Current, OpenError> {
     let Line { input, output, why } = dial.dial(host)?;
-    match Session::start(output, input, &host.name, dial.patience()) {
+    match Session::start(output, input, &host.name, [dial.patience(), PATIENCE]) {
         Ok(session) => {
             let limits = session.limits();
             Ok(Current { session: Arc::new(session), limits, _why: why, redials })
@@ -81,6 +81,11 @@ impl Server {
             dial: dial.clone(),
             current: Mutex::new(current),
         })
+    }
+
+    /// Of the conversation that there is, or was.
+    pub fn can(&self) -> Extensions {
+        self.current.lock().unwrap().session.can
     }
 
     /// The conversation, begun anew where it was lost.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A server that says nothing for so long, while it is asked, says nothing any more.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -99,12 +99,16 @@ pub struct Session {
 struct Shared {
     writer: Mutex<Option<Box<dyn Write + Send>>>,
     waiting: Mutex<Waiting>,
+    /// For how long the server may say nothing while it is asked.
+    silence: Duration,
 }
 
 #[derive(Default)]
 struct Waiting {
     by_number: HashMap<u32, SyncSender<Reply>>,
     next: u32,
+    /// When the server last said something.
+    heard: Option<Instant>,
     lost: Option<Arc<str>>,
 }
 
@@ -123,16 +127,17 @@ impl Session {
     /// Greets, and waits to be greeted.
     ///
     /// # Errors
-    /// Says what came instead; an end of the input is told as such, and so is nothing at all for as long as `patience`.
+    /// Says what came instead; an end of the input is told as such, and so is nothing at all for as long as `patience`. Later on the
+    /// server may be silent for as long as `silence`.
     pub fn start(
         mut reader: Box<dyn Read + Send>,
         mut writer: Box<dyn Write + Send>,
         name: &str,
-        patience: Duration,
+        [patience, silence]: [Duration; 2],
     ) -> io::Result<Session> {
         let greeting = [&5u32.to_be_bytes()[..], &[INIT], &VERSION.to_be_bytes()].concat();
         let sent = writer.write_all(&greeting).and_then(|()| writer.flush());
-        let shared = Arc::new(Shared { writer: Mutex::new(Some(writer)), waiting: Mutex::default() });
+        let shared = Arc::new(Shared { writer: Mutex::new(Some(writer)), waiting: Mutex::default(), silence });
         let (for_thread, name) = (shared.clone(), name.to_owned());
         let (tell, told) = sync_channel(1);
         let run = move || {
@@ -204,7 +209,10 @@ impl Shared {
         loop {
             let (kind, number) = read_packet(reader, &mut body)?;
             let reply = packet::read(kind, &body).map_err(|Malformed(why)| invalid(why))?;
-            let waits = lock(&self.waiting).by_number.remove(&number);
+            let mut waiting = lock(&self.waiting);
+            waiting.heard = Some(Instant::now());
+            let waits = waiting.by_number.remove(&number);
+            drop(waiting);
             let waits = waits.ok_or_else(|| invalid("an answer to nothing that was asked"))?;
             // Who does not listen any more does not mind.
             let _ = waits.try_send(reply);
@@ -225,16 +233,31 @@ impl Shared {
 
 impl Ticket {
     pub fn wait(self) -> Result<Reply> {
-        match self.answer.recv_timeout(PATIENCE) {
+        match self.hear() {
             Ok(Reply::Status { code, text }) if code != status::OK => Err(Fault::Status { code, text }),
             Ok(reply) => Ok(reply),
             Err(e) => {
+                let silence = self.shared.silence;
                 if e == RecvTimeoutError::Timeout {
-                    self.shared.lose("the server has not answered for three minutes");
+                    self.shared.lose(&format!("the server has not answered for {} s", silence.as_secs()));
                 }
                 let lost = lock(&self.shared.waiting).lost.clone();
                 Err(Fault::Lost(lost.unwrap_or_else(|| "the connection was lost".into())))
             }
+        }
+    }
+
+    /// The answer, however late, as long as the server says anything: it may have much to do for others first.
+    fn hear(&self) -> std::result::Result<Reply, RecvTimeoutError> {
+        let silence = self.shared.silence;
+        let mut patience = silence;
+        loop {
+            let heard = match self.answer.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) => lock(&self.shared.waiting).heard,
+                answer => return answer,
+            };
+            let left = heard.and_then(|heard| silence.checked_sub(heard.elapsed())).filter(|left| !left.is_zero());
+            patience = left.ok_or(RecvTimeoutError::Timeout)?;
         }
     }
 
@@ -340,4 +363,46 @@ fn greeted(reader: &mut dyn Read) -> io::Result<Extensions> {
         }
     }
     Ok(can)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    const GREETING: [u8; 9] = [0, 0, 0, 5, VERSION_REPLY, 0, 0, 0, 3];
+
+    /// A server that answers so many requests, one in each of `step`, and is silent then.
+    fn session(answers: u32, step: Duration, silence: Duration) -> Session {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let serve = move || {
+            theirs.write_all(&GREETING).unwrap();
+            let (mut length, mut answered) = ([0; 4], 0);
+            while theirs.read_exact(&mut length).is_ok() {
+                let mut body = vec![0; u32::from_be_bytes(length) as usize];
+                theirs.read_exact(&mut body).unwrap();
+                if body[0] != INIT && answered < answers {
+                    answered += 1;
+                    std::thread::sleep(step);
+                    let status = [&17u32.to_be_bytes()[..], &[101], &body[1..5], &[0; 12]].concat();
+                    theirs.write_all(&status).unwrap();
+                }
+            }
+        };
+        std::thread::spawn(serve);
+        let reader = Box::new(ours.try_clone().unwrap());
+        Session::start(reader, Box::new(ours), "far", [Duration::from_secs(10), silence]).unwrap()
+    }
+
+    #[test]
+    fn an_answer_may_be_late_as_long_as_the_server_says_anything() {
+        let slow = session(10, Duration::from_millis(150), Duration::from_secs(1));
+        let mut tickets: Vec<Ticket> = (0..10).map(|_| slow.lstat(b"/")).collect();
+        let last = tickets.pop().unwrap();
+        last.done().unwrap();
+        let silent = session(1, Duration::ZERO, Duration::from_millis(200));
+        silent.lstat(b"/").done().unwrap();
+        let Err(Fault::Lost(why)) = silent.lstat(b"/").wait() else { panic!("it answered") };
+        assert!(why.contains("has not answered for 0 s"), "{why}");
+    }
 }

@@ -52,7 +52,7 @@ pub fn seen<R: Remote>(server: &Arc<R>, path: &[u8]) -> Vec<Seen> {
 fn seen_way<R: Remote>(server: &Arc<R>, path: &[u8]) -> Option<Seen> {
     let looked = |_| {
         let begun = Instant::now();
-        server.look(path).ok().map(|_| begun.elapsed())
+        server.look_behind(path).ok().map(|_| begun.elapsed())
     };
     let mut times: Vec<Duration> = (0..LOOKS).map(looked).collect::<Option<_>>()?;
     times.sort();
@@ -78,6 +78,7 @@ fn seen_file<R: Remote>(server: &Arc<R>, path: &[u8]) -> Vec<Seen> {
         mode: 0o600,
         attributes,
         bytes: BODY.to_vec(),
+        size_bytes: BODY.len() as u64,
         wants_sync: false,
         is_sent: false,
         is_synced: false,
@@ -121,7 +122,7 @@ fn seen_file<R: Remote>(server: &Arc<R>, path: &[u8]) -> Vec<Seen> {
 fn seen_content<R: Remote>(server: &Arc<R>, path: &[u8]) -> Seen {
     let mut content = Vec::new();
     let cost = "nothing can be read";
-    match server.read_all(path, &mut |bytes| content.extend_from_slice(&bytes[..bytes.len().min(BODY.len() + 1)])) {
+    match server.read_all(path, BODY.len() as u64, &mut |bytes| content.extend_from_slice(bytes)) {
         Ok(()) if content == BODY => Seen::good("get", "allowed"),
         Ok(()) => Seen::needed("get", "what was written comes back as something else", cost, "do not use this server"),
         Err(error) => Seen::needed("get", error.message(), cost, AGAIN),

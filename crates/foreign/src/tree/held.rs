@@ -9,6 +9,7 @@ pub struct Small {
     pub mode: u32,
     pub attributes: Attributes,
     pub bytes: Vec<u8>,
+    pub size_bytes: u64,
     pub wants_sync: bool,
     pub is_sent: bool,
     pub is_synced: bool,

@@ -115,10 +115,14 @@ pub trait Remote: Send + Sync + Sized + 'static {
     fn open(self: &Arc<Self>, path: Vec<u8>) -> store::Result<Arc<dyn SourceFile>>;
     fn lane(self: &Arc<Self>, directories: Arc<Directories>) -> Box<dyn SourceLane>;
 
-    /// Reads a file from its start to its end.
-    fn read_all(self: &Arc<Self>, path: &[u8], each: &mut dyn FnMut(&[u8])) -> store::Result<()>;
+    /// Reads a file of so many bytes from its start to its end. More are an error, or told of: a server could go on for ever.
+    fn read_all(self: &Arc<Self>, path: &[u8], bytes_max: u64, each: &mut dyn FnMut(&[u8])) -> store::Result<()>;
 
     fn facts(&self, root: &[u8]) -> store::Result<SinkFacts>;
+    /// As `Sink::cannot_sync`.
+    fn cannot_sync(&self) -> bool {
+        false
+    }
     /// What whoever reads the result has to know of the way that content took.
     fn notes(&self) -> Vec<String> {
         Vec::new()

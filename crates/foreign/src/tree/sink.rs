@@ -135,9 +135,19 @@ impl<R: Remote> TreeSink<R> {
     }
 }
 
+/// Whether the server tells the name from another that differs in case only.
+fn has_alike(found: &[Child], name: &Name) -> bool {
+    let lower = |name: &Name| String::from_utf8_lossy(name.as_bytes()).to_lowercase();
+    found.iter().any(|other| other.name != *name && lower(&other.name) == lower(name))
+}
+
 impl<R: Stage> Sink for TreeSink<R> {
     fn facts(&self) -> Result<SinkFacts> {
         self.job.server.facts(&self.job.directory(ObjectId::ROOT)?.path)
+    }
+
+    fn cannot_sync(&self) -> bool {
+        self.job.server.cannot_sync()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -201,11 +211,18 @@ impl<R: Stage> Sink for TreeSink<R> {
                 if !(prune.goes_on)() {
                     return;
                 }
-                if !(prune.is_listed)(*id, &child.name) {
-                    let name = child.name.as_bytes();
-                    let shown = [&directory.shown[..], name].concat();
-                    self.prune_one(&join(&directory.path, name), &shown, child, prune);
+                if (prune.is_listed)(*id, &child.name) {
+                    continue;
                 }
+                let name = child.name.as_bytes();
+                let shown = [&directory.shown[..], name].concat();
+                // On a server that takes both cases for one, it is what the source has, found or written under another spelling.
+                if (prune.is_listed_alike)(*id, &child.name) && !has_alike(&children.found, &child.name) {
+                    let message = "it is kept: the source has this name in another case".to_owned();
+                    (prune.failed)(model::Failure { path: shown, kind: FailureKind::InTheWay, message });
+                    continue;
+                }
+                self.prune_one(&join(&directory.path, name), &shown, child, prune);
             }
         }
     }

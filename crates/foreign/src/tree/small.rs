@@ -87,7 +87,7 @@ impl<R: Remote> Job<R> {
         let path = small.path.clone();
         let read = match &small.failure {
             Some(failure) => Err(Error::of_kind(failure.kind, "write file", &path[..], &failure.message())),
-            None => self.server.read_all(&path, check),
+            None => self.server.read_all(&path, small.size_bytes, check),
         };
         self.put_back(number, small);
         read
@@ -124,6 +124,7 @@ impl<R: Remote> SinkLane for SmallLane<R> {
             path: self.job.staged_path(entry, &self.job.next_mark())?,
             mode: self.job.mode(entry),
             attributes: self.job.attributes(entry),
+            size_bytes: bytes.len() as u64,
             bytes,
             wants_sync: sync,
             is_sent: false,
