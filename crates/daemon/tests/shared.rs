@@ -36,6 +36,10 @@ impl Place {
     }
 
     fn serve(&self, name: &str, token: Option<&Ticket>) -> Result<Served, Error> {
+        self.serve_with(name, token, Some(self.path(&format!("{name}-ticket"))))
+    }
+
+    fn serve_with(&self, name: &str, token: Option<&Ticket>, ticket_file: Option<PathBuf>) -> Result<Served, Error> {
         let file = self.path(&format!("{name}-token"));
         token.map_or(Ok(()), |token| write_ticket(&file, &token.to_text())).unwrap();
         let options = ServeOptions::new("127.0.0.1:0", self.path("root"), self.path(name));
@@ -43,7 +47,7 @@ impl Place {
             name: Some(name.into()),
             join: token.map(|_| file),
             coordinator: Some(self.coordinator()),
-            ticket_file: Some(self.path(&format!("{name}-ticket"))),
+            ticket_file,
             ..options
         })
     }
@@ -212,4 +216,21 @@ fn clients_and_tickets_that_the_first_host_has_come_with_it() {
     assert_eq!(place.at("h1").issue().revoke("serve").unwrap(), 1);
     until("whoever came by that ticket to be refused", || terms(&at, &other).is_err());
     until("the client to be refused", || terms(&at, &identity).is_err_and(|e| e.exit == Exit::Authentication));
+}
+
+#[test]
+fn clients_without_limits_come_with_the_first_host_where_it_writes_no_ticket() {
+    let place = Place::new();
+    let alone = ServeOptions::new("127.0.0.1:0", place.path("root"), place.path("h1"));
+    let served = Served::start(ServeOptions { name: Some("h1".into()), ..alone }).unwrap();
+    let (identity, book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("client")));
+    enrol(&served.ticket(), "far", &identity, &book, Replace::SameIdentity).unwrap();
+    drop(served);
+    let host = book.get("far").unwrap();
+    // When the endpoint begins, and when its host comes back.
+    for _ in 0..2 {
+        let served = place.serve_with("h1", None, None).unwrap();
+        let at = Endpoint { pin: served.pin(), addresses: vec![served.local_addr().to_string()], ..host.clone() };
+        until("the client to be let in", || terms(&at, &identity).is_ok_and(|terms| terms.may_write));
+    }
 }

@@ -100,7 +100,7 @@ pub fn shown(text: &str) -> String {
 /// What an error means for whoever asked.
 pub fn fault(refusal: &Refusal) -> Fault {
     let (kind, advice) = match refusal.code {
-        UNAVAILABLE | 1 | 4 | 10 | 13 => (FaultKind::Silent, "see whether a majority of its members runs"),
+        UNAVAILABLE | 1 | 2 | 4 | 10 | 13 => (FaultKind::Silent, "see whether a majority of its members runs"),
         RESOURCE_EXHAUSTED => (FaultKind::Silent, "compact and defragment it, then `etcdctl alarm disarm`"),
         PERMISSION_DENIED => (FaultKind::Refused, "grant the user's role reading and writing below /thalweg/"),
         _ => (FaultKind::Refused, "check `user` and `password-file` in [cluster], and what etcd's log says"),

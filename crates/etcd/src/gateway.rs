@@ -92,7 +92,8 @@ impl Gateway {
         match answered {
             Err(Failed::Not(fault, code)) if is_of_token(code, &fault.text) && self.user.is_some() => {
                 *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                self.ask_with_token(path, question, effect, since).map_err(|_| Failed::Not(fault, code))
+                // What becomes of that counts: it may have been done, or nobody answers any more.
+                self.ask_with_token(path, question, effect, since)
             }
             answered => answered,
         }
@@ -162,7 +163,8 @@ impl Gateway {
                     self.first.store((at + 1) % self.members.len(), Relaxed);
                     return Err(failed);
                 }
-                Failed::Not(ref fault, _) if fault.kind != FaultKind::Silent && fault.kind != FaultKind::Malformed => {
+                Failed::Not(ref fault, code) if is_word(fault) || is_of_token(code, &fault.text) => {
+                    self.first.store(at, Relaxed);
                     return Err(failed);
                 }
                 failed => last = Some(failed),
@@ -217,6 +219,11 @@ fn judge(refusal: &Refusal) -> Failed {
     } else {
         Failed::Not(fault, refusal.code)
     }
+}
+
+/// Another member would say the same.
+fn is_word(fault: &Fault) -> bool {
+    !matches!(fault.kind, FaultKind::Silent | FaultKind::Malformed)
 }
 
 /// What a new token may cure.

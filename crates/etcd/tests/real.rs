@@ -4,6 +4,10 @@ use cluster::coordinator::{Coordinator, FaultKind};
 use conformance::coordinators::examine;
 use etcd::{Config, Etcd, PATIENCE};
 use fakes::etcd::{Members, answerer};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 fn engine(urls: Vec<String>) -> Etcd {
@@ -157,6 +161,75 @@ fn an_answer_that_was_lost_is_looked_for() {
     // Nothing arrives, and somebody else has been there.
     let deaf = engine(vec![answerer(b"HTTP/1.1 2".to_vec(), false), members.urls()[0].clone()]);
     assert!(!deaf.change("/a", None, Some(b"3"), None).unwrap(), "a time-out is no success");
+}
+
+/// Answers one connection after the other with these, and is silent then; its address, and how many came.
+fn scripted(answers: Vec<String>) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (url, count) = (format!("http://{}", listener.local_addr().unwrap()), Arc::new(AtomicUsize::new(0)));
+    let came = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let answer = answers.get(came.fetch_add(1, Relaxed)).map_or("", String::as_str);
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (url, count)
+}
+
+fn said(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// What a member says of a token that has ended.
+fn ended() -> String {
+    said("401 Unauthorized", r#"{"error":"etcdserver: invalid auth token","code":16}"#)
+}
+
+fn let_in() -> String {
+    said("200 OK", r#"{"header":{"cluster_id":"1","revision":"5"},"token":"t"}"#)
+}
+
+/// `/a` is 1.
+fn is_one() -> String {
+    let kv = r#"{"key":"L2E=","value":"MQ==","mod_revision":"3"}"#;
+    let header = r#""header":{"cluster_id":"1","revision":"5"}"#;
+    said("200 OK", &format!(r#"{{{header},"responses":[{{"response_range":{{"kvs":[{kv}]}}}}]}}"#))
+}
+
+fn as_user(urls: Vec<String>) -> Etcd {
+    Etcd::new(Config { urls, user: Some(("u".to_owned(), "p".to_owned().into())), ca_file: None }).unwrap()
+}
+
+#[test]
+fn what_fails_after_a_token_has_ended_is_no_refusal() {
+    let cut = String::new;
+    let get = |etcd: &Etcd| etcd.get(&["/a".into()]);
+    let (url, _) = scripted(vec![let_in(), ended(), cut()]);
+    assert_eq!(get(&as_user(vec![url])).unwrap_err().kind, FaultKind::Silent);
+    // A change is made with the new token, and its answer is lost.
+    let (url, count) = scripted(vec![let_in(), ended(), let_in(), cut(), is_one()]);
+    assert!(as_user(vec![url]).change("/a", None, Some(b"1"), None).unwrap());
+    assert_eq!(count.load(Relaxed), 5);
+    // Whoever is refused twice is.
+    let (url, _) = scripted(vec![let_in(), ended(), let_in(), ended()]);
+    assert_eq!(get(&as_user(vec![url])).unwrap_err().kind, FaultKind::Refused);
+    // A member that refuses answers: it is asked first from then on.
+    let ((first, first_count), (second, _)) =
+        (scripted(vec![let_in(), cut()]), scripted(vec![ended(), let_in(), is_one()]));
+    assert!(get(&as_user(vec![first, second])).unwrap()[0].is_some());
+    assert_eq!(first_count.load(Relaxed), 2);
+}
+
+#[test]
+fn what_a_member_does_not_know_is_not_refused() {
+    let unknown = said("500 Internal Server Error", r#"{"error":"etcdserver: request timed out","code":2}"#);
+    let get = |urls: Vec<String>| engine(urls).get(&["/a".into()]);
+    let url = || scripted(vec![unknown.clone()]).0;
+    assert_eq!(get(vec![url()]).unwrap_err().kind, FaultKind::Silent);
+    assert!(get(vec![url(), scripted(vec![is_one()]).0]).unwrap()[0].is_some());
 }
 
 #[test]

@@ -278,8 +278,12 @@ impl StagedFile for BlobFile {
         self.file.reread(check)
     }
 
-    fn publish(&self, entry: &Entry, rule: PublishRule, sync: bool) -> Result<()> {
-        self.file.publish(&self.keys.renamed(entry)?, rule, sync)?;
+    fn make_durable(&self, entry: &Entry) -> Result<()> {
+        self.file.make_durable(&self.keys.renamed(entry)?)
+    }
+
+    fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
+        self.file.publish(&self.keys.renamed(entry)?, rule)?;
         self.hold.arrived(&self.key, self.size_bytes);
         Ok(())
     }

@@ -45,12 +45,30 @@ pub fn know_ranges(work: &Work<'_>, hosts: &[Endpoint]) -> bool {
     of_each(hosts, knows).into_iter().all(|knows| knows)
 }
 
-/// Whether one more host sees the same as the first.
-pub fn joins(work: &Work<'_>, first: &Endpoint, newcomer: &Endpoint, path: &[u8]) -> Result<()> {
-    same(work, &[first.clone(), newcomer.clone()], path, false).and_then(|seen| match seen.len() {
-        2 => Ok(()),
-        _ => Err(Error::new(Exit::Temporary, format!("{} cannot be reached", newcomer.name))),
-    })
+/// Whether one more host sees the same as those that work on the job.
+pub fn joins(work: &Work<'_>, known: &[Endpoint], newcomer: &Endpoint, path: &[u8]) -> Result<()> {
+    fits(known, newcomer, path, &|one| look(work, one, path, false))
+}
+
+/// The first that answers speaks for the others: any of them may be dead by now.
+fn fits(
+    known: &[Endpoint],
+    newcomer: &Endpoint,
+    path: &[u8],
+    look: &(dyn Fn(&Endpoint) -> Result<Version> + Sync),
+) -> Result<()> {
+    for first in known {
+        // Both at once: the directory may change between two looks.
+        let mut seen = of_each(&[first.clone(), newcomer.clone()], look).into_iter();
+        let (Some(theirs), Some(its)) = (seen.next(), seen.next()) else { continue };
+        let its = its?;
+        match theirs {
+            Ok(theirs) if theirs == its => return Ok(()),
+            Ok(_) => return Err(differs(newcomer, first, path)),
+            Err(_) => {}
+        }
+    }
+    Err(Error::new(Exit::Temporary, "no host that works on the job answers"))
 }
 
 /// A session for questions alone.
@@ -85,14 +103,14 @@ fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> 
     };
     match found.iter().find(|(_, other)| other != version) {
         None => Ok(found.into_iter().map(|(endpoint, _)| endpoint).collect()),
-        Some((other, _)) => {
-            let path = Location::Named { name: first.name.clone(), path: path.to_vec() };
-            let text = format!("{} does not see the same files as {path}", other.name);
-            Err(Error::new(Exit::Refused, text).hint(
-                "hosts that work on one job share a file system and serve the same directory of it (docs/hosts.md)",
-            ))
-        }
+        Some((other, _)) => Err(differs(other, first, path)),
     }
+}
+
+fn differs(other: &Endpoint, first: &Endpoint, path: &[u8]) -> Error {
+    let path = Location::Named { name: first.name.clone(), path: path.to_vec() };
+    Error::new(Exit::Refused, format!("{} does not see the same files as {path}", other.name))
+        .hint("hosts that work on one job share a file system and serve the same directory of it (docs/hosts.md)")
 }
 
 /// Asks several hosts at the same time, each of which is some round trips away; the answers are in their order.
@@ -161,5 +179,31 @@ pub fn of_ask(endpoint: &Endpoint, e: &AskError) -> Error {
         AskError::Refused(refusal) => Error::from_refusal(&endpoint.name, refusal),
         AskError::Lost(_) => Error::new(Exit::Temporary, format!("{}: the connection was lost", endpoint.name)),
         AskError::Interrupted(_) => Error::new(Exit::Interrupted, "stopped"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Pin;
+
+    #[test]
+    fn a_newcomer_is_compared_with_the_first_that_answers() {
+        let host = |number: u8| Endpoint {
+            name: format!("h{number}"),
+            addresses: Vec::new(),
+            pin: Pin([number; 32]),
+            added: String::new(),
+        };
+        let look = |one: &Endpoint| match &one.name[..] {
+            "h1" => Err(Error::new(Exit::Unreachable, "h1 is dead")),
+            "h4" => Ok(Version { inode: 2, ..Version::default() }),
+            _ => Ok(Version { inode: 1, ..Version::default() }),
+        };
+        let fits = |known: &[Endpoint], newcomer: u8| fits(known, &host(newcomer), b"d", &look).map_err(|e| e.exit);
+        let known = [host(1), host(2)];
+        assert_eq!((fits(&known, 3), fits(&known, 4)), (Ok(()), Err(Exit::Refused)));
+        assert_eq!(fits(&known, 1), Err(Exit::Unreachable), "it is the newcomer that is dead");
+        assert_eq!(fits(&known[..1], 3), Err(Exit::Temporary));
     }
 }

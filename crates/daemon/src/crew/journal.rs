@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const BYTES_MAX: u64 = 1 << 20;
+/// What many runs may have left that came to nothing.
+const SLICES_MAX: usize = 4096;
 
 pub struct Journal {
     directory: PathBuf,
@@ -69,11 +71,12 @@ impl Journal {
             }
             Some(Err(e)) => return Err(e),
         };
-        if slices.len() > INSTEAD_OF_MAX {
-            return Err(Error::new(Exit::Failed, format!("more than {INSTEAD_OF_MAX} parts of the job are open"))
+        let journal = Journal { directory, slices, run, mirror, _lock: lock };
+        if journal.slices.len() > SLICES_MAX {
+            return Err(Error::new(Exit::Failed, format!("more than {SLICES_MAX} parts of the job are open"))
                 .hint("wait until no host works on this job (`thalweg job ls`), and give the command with another destination"));
         }
-        Ok(Journal { directory, slices, run, mirror, _lock: lock })
+        Ok(journal)
     }
 
     /// Nobody guesses it: who has it finds what others have brought of a file.
@@ -86,17 +89,25 @@ impl Journal {
         self.slices.clone()
     }
 
+    /// What another command of the same job has begun, as open here too.
+    pub fn found(&mut self) -> Vec<JobId> {
+        let found = self.mirror.as_ref().map_or_else(Vec::new, |mirror| mirror.found());
+        self.slices.extend(&found);
+        found
+    }
+
+    /// Whether what is open may be as much as one slice can be told of, should all of it be lost.
+    pub fn is_full(&self) -> bool {
+        self.slices.len() >= INSTEAD_OF_MAX
+    }
+
     /// A number for a slice, written down as open.
     ///
     /// # Errors
     /// When it cannot be written down; then no host may hear of it.
     pub fn begin(&mut self) -> Result<JobId> {
-        let open_max = INSTEAD_OF_MAX.saturating_sub(self.mirror.as_ref().map_or(0, |mirror| mirror.ahead()));
-        if self.slices.len() >= open_max {
-            let text = format!("{open_max} parts of the job are open or lost");
-            return Err(
-                Error::new(Exit::Temporary, text).hint("see why hosts lose them, and give the same command again")
-            );
+        if self.slices.len() >= SLICES_MAX {
+            return Err(full(SLICES_MAX));
         }
         let slice = self.mirror.as_ref().map_or_else(|| Ok(JobId(net::random_bytes())), |mirror| mirror.take())?;
         self.slices.push(slice);
@@ -129,6 +140,12 @@ impl Journal {
     }
 }
 
+/// So many parts were lost, or may be.
+pub fn full(parts: usize) -> Error {
+    Error::new(Exit::Temporary, format!("{parts} parts of the job are open or lost"))
+        .hint("see why hosts lose them, and give the same command again")
+}
+
 impl Drop for Journal {
     fn drop(&mut self) {
         if let Some(mirror) = self.mirror.take() {
@@ -140,6 +157,10 @@ impl Drop for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::Shared;
+    use cluster::coordinator::Coordinator;
+    use conformance::coordinators::Memory;
+    use net::Identity;
 
     #[test]
     fn what_a_run_left_is_known_to_the_next_one_and_two_do_not_run_at_once() {
@@ -161,12 +182,39 @@ mod tests {
     }
 
     #[test]
-    fn more_slices_than_one_can_take_over_are_not_handed_out() {
+    fn slices_beyond_what_one_can_take_over_are_for_those_that_take_over() {
         let state = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(state.path(), JobId([7; 16]), None, &|_| {}).unwrap();
-        for number in 0..INSTEAD_OF_MAX {
-            journal.slices.push(JobId((number as u128).to_le_bytes()));
-        }
+        let numbers = |count: usize| (0..count).map(|number| JobId((number as u128).to_le_bytes()));
+        journal.slices = numbers(INSTEAD_OF_MAX - 1).collect();
+        assert!(!journal.is_full());
+        journal.begin().unwrap();
+        assert!(journal.is_full());
+        journal.begin().unwrap();
+        drop(journal);
+        let mut journal = Journal::open(state.path(), JobId([7; 16]), None, &|_| {}).unwrap();
+        assert_eq!(journal.left().len(), INSTEAD_OF_MAX + 1);
+        journal.slices = numbers(SLICES_MAX).collect();
         assert_eq!(journal.begin().unwrap_err().exit, Exit::Temporary);
+    }
+
+    /// Numbers that were written down and not used void nothing.
+    #[test]
+    fn runs_that_begin_nothing_leave_nothing_to_the_next_one() {
+        let state = tempfile::tempdir().unwrap();
+        let coordinator: Arc<dyn Coordinator> = Arc::new(Memory::default());
+        let shared = Shared::begin(state.path(), &coordinator, None, &Identity::generate().unwrap(), "h1").unwrap();
+        let common = Common { shared, job: JobId([8; 16]) };
+        let open = || Journal::open(state.path(), JobId([7; 16]), Some(&common), &|_| {}).unwrap();
+        for _ in 0..12 {
+            drop(open());
+        }
+        let mut journal = open();
+        assert_eq!(journal.left(), []);
+        let begun = [journal.begin().unwrap(), journal.begin().unwrap()];
+        drop(journal);
+        let mut left = open().left();
+        left.sort_by_key(|slice| begun.iter().position(|one| one == slice));
+        assert_eq!(left, begun);
     }
 }

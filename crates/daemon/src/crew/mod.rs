@@ -1,6 +1,6 @@
 //! Several hosts that share a file system work on one job: it is cut into slices, each of which is an order to one of them.
 //!
-//! `work` is what is asked for; `ground` asks whether hosts have the same files, `slice` carries one slice out, `state` is who has what, `journal` remembers those that are open, and `mirror` does where other hosts see it. Whoever
+//! `work` is what is asked for; `ground` asks whether hosts have the same files, `slice` carries one slice out, `alone` has one host do one while the others wait, `state` is who has what, `journal` remembers those that are open, and `mirror` does where other hosts see it. Whoever
 //! calls `run` lists the source, hands slices out and takes them back (`cluster::Board`); content goes straight from host to host. When all
 //! slices are done, one host does the whole job once more as any copy does: it skips what is there, sends what was left, and
 //! gives directories their times. What that last one says is the result.
@@ -8,11 +8,13 @@
 //! Invariants:
 //! - A host is told of a slice after the journal has it.
 //! - A slice that was lost is named to every one that is handed out after it, until one that was told of it has succeeded: its
-//!   receiver has then seen to it that nothing more appears of the lost one (`Sink::fence`).
-//! - Nothing counts because a sending host says so: the last slice compares everything.
+//!   receiver has then seen to it that nothing more appears of the lost one (`Sink::fence`). Where more are lost than one can be
+//!   told of, they are taken over before anything else is handed out (`alone`).
+//! - Nothing counts because the host of a part says so: the last slice compares everything. The word of its host is the result.
 //!
 //! Not here: who holds which bundle (`cluster`), what an order is (`hand_in`, `orders`).
 
+mod alone;
 mod ground;
 mod journal;
 mod mirror;
@@ -31,7 +33,7 @@ use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
 use model::{Exit, JobId, Pin, TransferSpec};
 use slice::{Carrier, Outcome, Task, steer};
-use state::{FAILURES_MAX, State, failure, status_of};
+use state::{FAILURES_MAX, Part, State, failure, status_of};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
@@ -77,8 +79,9 @@ pub struct Crew<'a> {
 /// When hosts cannot work on it, or none is left that does. What is done stays done, and the same command goes on.
 pub fn run(work: &Work<'_>) -> Result<Done> {
     check(work.spec)?;
-    let journal = Journal::open(work.state, work.job, work.common.as_ref(), work.tell)?;
+    // Before anything is written down of a run that may not begin.
     let (senders, receivers) = ground::usable(work)?;
+    let journal = Journal::open(work.state, work.job, work.common.as_ref(), work.tell)?;
     let bare = serde_json::to_string(work.spec).map_or(usize::MAX, |text| text.len());
     let list_bytes_max = ORDER_TRANSFER_BYTES_MAX.saturating_sub(bare).saturating_sub(ORDER_SPARE_BYTES);
     let crew = Crew {
@@ -121,6 +124,7 @@ pub fn check(spec: &TransferSpec) -> Result<()> {
 impl Crew<'_> {
     fn run(self) -> Result<Done> {
         let crew = &self;
+        crew.clear()?;
         std::thread::scope(|scope| {
             let begun = thread("list")
                 .spawn_scoped(scope, move || crew.list())
@@ -193,15 +197,13 @@ impl Crew<'_> {
                 true => state.receivers.iter().any(|one| one.endpoint.pin == host.pin),
                 false => state.hosts.iter().any(|one| one.endpoint.pin == host.pin),
             };
-            let (first, path) = match is_receiver {
-                true => (state.receivers[0].endpoint.clone(), self.work.spec.destination.path()),
-                false => (state.hosts[0].endpoint.clone(), self.work.spec.sources[0].path()),
-            };
+            let (known, spec) = (state.known(is_receiver), self.work.spec);
+            let path = if is_receiver { spec.destination.path() } else { spec.sources[0].path() };
             drop(state);
             if is_there {
                 continue;
             }
-            match ground::joins(self.work, &first, host, path) {
+            match ground::joins(self.work, &known, host, path) {
                 Ok(()) if has_ranges && !ground::know_ranges(self.work, std::slice::from_ref(host)) => {
                     if differing.insert(host.pin) {
                         let advice = "install this version of thalweg there";
@@ -306,7 +308,7 @@ impl Crew<'_> {
                 return None;
             }
             let now_ms = self.now_ms();
-            if state.hosts[host].not_before_ms <= now_ms && state.has_receiver(now_ms) {
+            if state.hosts[host].not_before_ms <= now_ms && state.has_receiver(now_ms) && state.has_room() {
                 if let Some(late) = state.board.late(host, now_ms) {
                     state.lose(late);
                 }
@@ -327,7 +329,7 @@ impl Crew<'_> {
                 });
                 if let Some(page) = page {
                     let epoch = page.epoch;
-                    match state.task(self.work, host, Some(page), now_ms) {
+                    match state.task(self.work, host, Part::Page(page), now_ms) {
                         Ok(task) => return Some(task),
                         Err(e) => {
                             state.board.lose(epoch);
@@ -395,49 +397,6 @@ impl Crew<'_> {
             None => {}
         }
         self.changed.notify_all();
-    }
-
-    /// One host goes over everything.
-    fn finish(&self) -> Result<Told> {
-        let mut turn = 0;
-        loop {
-            if (self.work.stop)() {
-                return Err(Error::new(Exit::Interrupted, "stopped"));
-            }
-            let mut state = self.lock();
-            if let Some(error) = state.failed.take() {
-                return Err(error);
-            }
-            if !state.has_receiver(self.now_ms()) {
-                drop(self.wait(state));
-                continue;
-            }
-            let usable: Vec<_> = (0..state.hosts.len()).filter(|host| state.hosts[*host].out.is_none()).collect();
-            let host = usable.iter().copied().min_by_key(|host| {
-                let one = &state.hosts[*host];
-                (one.is_leaving, one.failures, (host + turn) % usable.len())
-            });
-            let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
-            turn += 1;
-            let task = state.task(self.work, host, None, self.now_ms())?;
-            drop(state);
-            let outcome = self.carry_out(&task);
-            match &outcome {
-                Outcome::Ended(told) if !matches!(status_of(told), Status::Cancelled) => {
-                    let last = told.as_ref().clone();
-                    if matches!(status_of(told), Status::Failed) {
-                        return Ok(last);
-                    }
-                    self.settle(&task, outcome);
-                    return Ok(last);
-                }
-                _ => {}
-            }
-            let mut state = self.lock();
-            state.lost.push(task.job);
-            drop(state);
-            self.settle(&task, outcome);
-        }
     }
 
     fn carry_out(&self, task: &Task) -> Outcome {

@@ -22,7 +22,7 @@ pub const STALL: Duration = Duration::from_secs(60);
 pub struct Task {
     pub host: usize,
     pub receiver: usize,
-    /// Of the last one, which goes over everything, nothing.
+    /// Nothing where one host does something alone (`alone`).
     pub epoch: Option<Epoch>,
     pub job: JobId,
     pub spec: TransferSpec,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a slice is lost from when it is taken away until one that was told of it has succeeded.
 
-use super::journal::Journal;
+use super::journal::{self, Journal};
 use super::slice::{STALL, Task};
 use super::work::Work;
 use crate::endpoints::Endpoint;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::hand_in::{OrderNews, Told};
 use cluster::{Board, Bundle, Commit, Epoch, Page, Weight};
 use model::name::Escaped;
-use model::options::{Buffer, Slice};
+use model::options::{Buffer, INSTEAD_OF_MAX, Slice};
 use model::order::{Role, Status};
 use model::selection::Listed;
 use model::{Exit, Extent, JobId, Location, Pin};
@@ -86,6 +86,15 @@ impl Receiver {
     }
 }
 
+/// What a slice is of.
+pub enum Part {
+    Page(Page<Arc<Bundle>>),
+    /// Nothing: it takes over from as many of those that were lost as it can be told of.
+    Nothing,
+    /// Everything, once more.
+    All,
+}
+
 pub struct State {
     pub board: Board<Arc<Bundle>>,
     pub journal: Journal,
@@ -134,13 +143,16 @@ impl State {
     }
 
     /// An order for a host, written down as open.
-    pub fn task(&mut self, work: &Work<'_>, host: usize, page: Option<Page<Arc<Bundle>>>, now_ms: u64) -> Result<Task> {
+    pub fn task(&mut self, work: &Work<'_>, host: usize, part: Part, now_ms: u64) -> Result<Task> {
         let mut spec = work.spec.clone();
+        let is_all = matches!(part, Part::All);
+        let page = if let Part::Page(page) = part { Some(page) } else { None };
         let range = page.as_ref().and_then(|page| range_of(&page.bundles));
         let paths = page.as_ref().map(|page| match (range, &page.bundles[..]) {
             (Some(_), [first, ..]) => first.paths.clone(),
             (_, bundles) => bundles.iter().flat_map(|bundle| bundle.paths.iter().cloned()).collect(),
         });
+        let paths = paths.or_else(|| (!is_all).then(Vec::new));
         let listed = paths.map(Listed::new).transpose();
         spec.choice.listed = listed.map_err(|(path, _)| {
             let path = Escaped(&path).to_string();
@@ -148,8 +160,8 @@ impl State {
         })?;
         self.voided.extend(&self.lost);
         spec.options.slice = Some(Arc::new(Slice {
-            instead_of: self.lost.clone(),
-            run: (range.is_some() || page.is_none() && self.has_ranges).then(|| self.journal.run()),
+            instead_of: self.lost.iter().copied().take(INSTEAD_OF_MAX).collect(),
+            run: (range.is_some() || is_all && self.has_ranges).then(|| self.journal.run()),
             range,
         }));
         // What waits in a buffer is brought to its place by nobody who could be told of a take-over.
@@ -168,7 +180,7 @@ impl State {
         let (executor, peer) = if role == Role::Sends { (sender, receiver) } else { (receiver, sender) };
         let (epoch, weight) = page.map_or((None, Weight::default()), |page| (Some(page.epoch), page.weight));
         // Where a host was lost, the last one copies what is there of ranges within its storage.
-        let copying = Duration::from_secs(if epoch.is_none() { self.ranged_bytes / COPIED_PER_SECOND } else { 0 });
+        let copying = Duration::from_secs(if is_all { self.ranged_bytes / COPIED_PER_SECOND } else { 0 });
         let patience = STALL + copying;
         if let Some(epoch) = epoch {
             self.slices.insert(epoch, job);
@@ -235,6 +247,36 @@ impl State {
         let are_all_leaving = self.receivers.iter().all(|receiver| receiver.is_leaving);
         let takes = |one: &Receiver| one.not_before_ms <= now_ms && (are_all_leaving || !one.is_leaving);
         self.receivers.iter().any(takes)
+    }
+
+    /// What another command of the same job has begun meanwhile is lost here.
+    pub fn hear(&mut self) {
+        let found = self.journal.found();
+        self.lost.extend(found);
+    }
+
+    /// Whether one slice more could be taken over, should all be lost. One that succeeds makes room; where none is under way, the job
+    /// cannot go on.
+    pub fn has_room(&mut self) -> bool {
+        self.hear();
+        let is_full = self.journal.is_full();
+        if is_full && self.receivers.iter().all(|one| one.tasks == 0) {
+            self.fail(journal::full(INSTEAD_OF_MAX));
+        }
+        !is_full
+    }
+
+    /// Those whose files a newcomer has to see, of one side: first the ones that did not fail lately.
+    pub fn known(&self, is_receiver: bool) -> Vec<Endpoint> {
+        let mut known: Vec<(u32, &Endpoint)> = match is_receiver {
+            true => self.receivers.iter().map(|one| (one.failures, &one.endpoint)).collect(),
+            false => {
+                let hosts = self.hosts.iter().filter(|host| host.out.is_none());
+                hosts.map(|host| (host.failures, &host.endpoint)).collect()
+            }
+        };
+        known.sort_by_key(|(failures, _)| *failures);
+        known.into_iter().map(|(_, endpoint)| endpoint.clone()).collect()
     }
 
     /// Those that leave get no more from here on, unless they are all there are; tells whose threads have to be started again.
@@ -322,6 +364,7 @@ impl State {
             self.board.lose(epoch);
             self.slices.remove(&epoch);
         }
+        self.lost.retain(|job| *job != task.job);
         self.journal.remove(&[task.job]);
     }
 
@@ -358,4 +401,77 @@ pub fn failure(status: Status, told: &Told) -> Error {
     let escaped = |text: &str| Escaped(text.as_bytes()).to_string();
     let error = Error::new(Exit::from_number(ended.code as i32), escaped(&ended.text));
     if ended.hint.is_empty() { error } else { error.hint(escaped(&ended.hint)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::TransferSpec;
+    use net::Identity;
+    use std::path::Path;
+
+    fn endpoint(number: u8) -> Endpoint {
+        Endpoint { name: format!("h{number}"), addresses: Vec::new(), pin: Pin([number; 32]), added: String::new() }
+    }
+
+    /// A job of which runs before have left so many slices.
+    fn with_left(dir: &Path, left: usize) -> State {
+        let open = || Journal::open(dir, JobId([7; 16]), None, &|_| {}).unwrap();
+        drop(open());
+        let numbers: Vec<_> = (0..left).map(|number| JobId((number as u128).to_le_bytes()).to_string()).collect();
+        let list = dir.join("crews").join(JobId([7; 16]).to_string()).join("slices.json");
+        std::fs::write(list, serde_json::to_vec(&numbers).unwrap()).unwrap();
+        State::new(open(), vec![endpoint(1), endpoint(2)], vec![endpoint(3), endpoint(4)], false)
+    }
+
+    #[test]
+    fn a_full_journal_is_waited_for_as_long_as_something_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = with_left(dir.path(), INSTEAD_OF_MAX);
+        state.receivers[1].tasks = 1;
+        assert!(!state.has_room() && state.failed.is_none());
+        state.receivers[1].tasks = 0;
+        assert!(!state.has_room());
+        assert_eq!(state.failed.map(|e| e.exit), Some(Exit::Temporary));
+    }
+
+    #[test]
+    fn what_is_too_much_for_one_slice_is_taken_over_by_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = with_left(dir.path(), INSTEAD_OF_MAX + 44);
+        let at = |name: &str| Location::Named { name: name.to_owned(), path: b"d/".to_vec() };
+        let work = Work {
+            job: JobId([7; 16]),
+            spec: &TransferSpec::new(vec![at("h1")], at("h3")),
+            senders: Vec::new(),
+            receivers: Vec::new(),
+            do_fetch: false,
+            look: &|| (None, None),
+            identity: Identity::generate().unwrap(),
+            state: dir.path(),
+            common: None,
+            stop: &|| false,
+            tell: &|_| {},
+            show: &|_, _| {},
+        };
+        let task = state.task(&work, 0, Part::Nothing, 0).unwrap();
+        let told = task.spec.options.slice.clone().unwrap();
+        assert_eq!((told.instead_of.len(), told.run), (INSTEAD_OF_MAX, None));
+        assert_eq!(task.spec.choice.listed.as_ref().map(|listed| listed.paths.len()), Some(0), "it copies nothing");
+        let news = OrderNews { status: Status::Succeeded as u32, ..OrderNews::default() };
+        assert!(state.commit(&task, &Told { news, ended: None, events: None }, 1));
+        assert!(state.lost.len() == 44 && !state.journal.is_full());
+        assert!(state.task(&work, 0, Part::All, 0).unwrap().spec.choice.listed.is_none());
+    }
+
+    #[test]
+    fn a_newcomer_is_not_compared_with_a_host_that_is_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = with_left(dir.path(), 0);
+        state.hosts[0].out = Some(Error::new(Exit::Unreachable, "it is dead"));
+        state.receivers[0].failures = 1;
+        let names = |known: Vec<Endpoint>| known.into_iter().map(|one| one.name).collect::<Vec<_>>();
+        assert_eq!(names(state.known(false)), ["h2"]);
+        assert_eq!(names(state.known(true)), ["h4", "h3"], "what failed lately comes last");
+    }
 }

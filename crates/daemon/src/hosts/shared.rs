@@ -132,7 +132,11 @@ impl Shared {
         let shared = Shared::new(state, coordinator, own, name_for(name), None);
         shared.records.add(META, SCHEMA)?;
         shared.check_schema()?;
-        shared.import()?;
+        let credential = ClientBook::open(state)?.credential();
+        if shared.import(&id_of_credential(&credential[..]))? {
+            // Nobody else would, where this host hands out no ticket.
+            shared.publish(&credential)?;
+        }
         if !shared.book().register(&shared.name, own)? {
             return Err(Error::new(Exit::Usage, format!("there is a host {} already", shared.name)));
         }
@@ -173,9 +177,11 @@ impl Shared {
         }
     }
 
-    /// Puts the clients and tickets that this host has where all hosts see them.
-    fn import(&self) -> Result<()> {
+    /// Puts the clients and tickets that this host has where all hosts see them; returns whether a client lives by this host's
+    /// credential.
+    fn import(&self, credential: &str) -> Result<bool> {
         let own = Records::from(self.state.as_path());
+        let mut is_lived_by = false;
         let revoked = RevokedBook::new(&own);
         for directory in ["tickets", "struck"] {
             for name in own.names(directory, enrolment::CLIENTS_MAX)?.iter().filter(|name| !name.starts_with('.')) {
@@ -191,10 +197,11 @@ impl Shared {
                 .clone()
                 .or(client.credential.clone().filter(|id| !revoked.holds(Some(id)).unwrap_or(true)));
             let (Some(ticket), Some(pin)) = (by, Pin::from_hex(&client.pin)) else { continue };
+            is_lived_by |= ticket == credential;
             let client = Enrolment { ticket: Some(ticket), credential: None, ..client };
             self.records.add(&enrolment::key(pin), client.to_text().as_bytes())?;
         }
-        Ok(())
+        Ok(is_lived_by)
     }
 
     fn note(&self) -> Result<()> {

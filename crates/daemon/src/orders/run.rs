@@ -27,6 +27,7 @@ const RIGHTS_EVERY: Duration = Duration::from_secs(2);
 /// Pauses of a job that is tried again: the first, which doubles, and the longest.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// The longest while the other endpoint does not answer.
 const PROBE: Duration = Duration::from_secs(30);
 const SPACE_EVERY: Duration = Duration::from_secs(60);
 /// Attempts without progress, and how long space is waited for.
@@ -221,7 +222,7 @@ fn conclude(job: &mut super::Job, mut ended: Ended, error: Option<Error>, has_mo
     match exit {
         Exit::Temporary if failures < FAILURES_MAX => return job.wait(Reason::Retry, &text, pause(failures)),
         Exit::Integrity if failures <= DAMAGED_MAX => return job.wait(Reason::Retry, &text, pause(failures)),
-        Exit::Unreachable => return job.wait(Reason::Unreachable, &text, PROBE),
+        Exit::Unreachable => return job.wait(Reason::Unreachable, &text, pause(failures).min(PROBE)),
         Exit::NoSpace if waited < SPACE_PATIENCE => return job.wait(Reason::Space, &text, SPACE_EVERY),
         Exit::Authentication => {
             job.record.set(Status::Waiting, Reason::Credentials, &text);
