@@ -51,8 +51,10 @@ const HOLD: u32 = 3;
 /// What failed is not tried again for this long, then four times as long, and so on.
 const TABU_US: u64 = 30_000_000;
 const TABU_US_MAX: u64 = 3_600_000_000;
-/// In the last seconds of a job nothing is given back, and nothing is tried for storage.
+/// In the last seconds of a job nothing is given back, and in fewer of them nothing more is tried for storage: as long as a trial that
+/// brings nothing may take, and as long again.
 const END_US: u64 = 10_000_000;
+const STORAGE_LEFT_US: u64 = 3_000_000;
 /// Page and Hinkley: what the logarithm of the rate may be off, and the sum at which it is another rate.
 const DRIFT: f64 = 0.05;
 const ALARM: f64 = 0.4;
@@ -239,7 +241,7 @@ impl Tuner {
         let left_us = window.left_bytes.map_or(f64::INFINITY, |bytes| bytes as f64 * 1e6 / rate);
         let is_network = window.limit == Limit::Network;
         let patience = window.rtt_us.saturating_mul(LEFT_ROUND_TRIPS).max(LEFT_US_MIN);
-        let growing_us = if is_network { patience } else { END_US };
+        let growing_us = if is_network { patience } else { STORAGE_LEFT_US };
         let more = &self.more[usize::from(!is_network)];
         if more.allows(window.at_us)
             && !(self.only_grows && more.failures >= FAILED_TRIALS_MAX)

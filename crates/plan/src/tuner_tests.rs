@@ -202,9 +202,13 @@ fn alone_on_a_full_link_nothing_is_lost_by_what_is_given_back() {
 fn at_the_end_nothing_is_begun_and_a_trial_that_fails_is_taken_back() {
     let latent = World { storage: |n| (n * 30e6).min(400e6), link: f64::INFINITY, ..world() };
     let mut plant = Plant::new(&[2]);
-    plant.jobs[0].left_bytes = Some(9 * 60_000_000);
+    plant.jobs[0].left_bytes = Some(2 * 60_000_000);
     plant.run(&latent, 30.0);
     assert_eq!(plant.streams(), [2]);
+    // A few seconds are enough for more, and not for giving any back.
+    plant.jobs[0].left_bytes = Some(9 * 60_000_000);
+    plant.run(&latent, 30.0);
+    assert!(plant.streams()[0] >= 4, "{:?}", plant.streams());
     // What is left becomes little in the middle of a trial without a gain.
     let full = World { storage: |_| 100e6, ..latent };
     let mut plant = Plant::new(&[2]);

@@ -32,7 +32,10 @@ const SIZES_MAX: u32 = 6;
 const GROWTH_MAX: f64 = 16.0;
 /// Round trips that a run loses before it is at its rate, for guessing the size of the next one.
 const LOST_ROUND_TRIPS: f64 = 12.0;
+/// At the most and at the least in a run, and in one that tells how many that should be.
 const SMALL_FILES: u64 = 1_000;
+const SMALL_FILES_MIN: u64 = 32;
+const SMALL_FILES_FIRST: u64 = 64;
 const SMALL_BYTES: u64 = 1 << 10;
 /// Sizes of the small-file curve, and at most how many files of each.
 const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10, 200), (4 << 20, 16), (64 << 20, 2)];
@@ -111,11 +114,11 @@ impl<'a> Prober<'a> {
         if !self.is_there(Part::Write) {
             self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| prober.fresh())?;
         }
+        let small = self.small_in_a_run()?;
         let mut runs = Vec::new();
-        for (streams, _) in self.order(&[1, 4]) {
-            let destination = self.fresh()?;
-            let source = vec![generated(SMALL_FILES, SMALL_BYTES)];
-            runs.push(self.transfer(source, destination, streams, (SMALL_FILES, SMALL_BYTES))?);
+        for (streams, _) in self.order(&[1, CURVE_STREAMS]) {
+            let files = (small * u64::from(streams) / u64::from(CURVE_STREAMS)).max(SMALL_FILES_MIN);
+            runs.push(self.write_files(files, SMALL_BYTES, streams)?);
         }
         self.measured.push(Measured::new(Part::Metadata, runs));
         self.write_engines()?;
@@ -123,13 +126,23 @@ impl<'a> Prober<'a> {
         let runs = if self.is_mostly_warm_up() { 1.0 } else { 2.0 };
         let bytes = self.fastest(Part::Write) * runs * self.profile.run.as_secs_f64();
         for (file_bytes, files_max) in CURVE {
-            let files = ((bytes / file_bytes as f64) as u64).clamp(1, files_max);
-            let destination = self.fresh()?;
-            let source = vec![generated(files, file_bytes)];
-            let run = self.transfer(source, destination, CURVE_STREAMS, (files, file_bytes))?;
+            let files = ((bytes / file_bytes as f64) as u64).clamp(1, files_max.min(small));
+            let run = self.write_files(files, file_bytes, CURVE_STREAMS)?;
             self.sizes.push(run);
         }
         Ok(())
+    }
+
+    /// How many small files take about as long as a run should: some storages take a second for a few.
+    fn small_in_a_run(&mut self) -> Result<u64> {
+        let first = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
+        let a_second = first.files as f64 / self.without_start(&first);
+        Ok(((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES))
+    }
+
+    fn write_files(&mut self, files: u64, file_bytes: u64, streams: u32) -> Result<Run> {
+        let destination = self.fresh()?;
+        self.transfer(vec![generated(files, file_bytes)], destination, streams, (files, file_bytes))
     }
 
     fn write_engines(&mut self) -> Result<()> {

@@ -44,12 +44,13 @@ pub struct Chosen {
     pub settings: Vec<Setting>,
 }
 
-/// Chooses settings for a data set. `streams` are those that were asked for.
+/// Chooses settings for a data set. `streams` are those that were asked for. Samples are only taken where compression may help:
+/// reading them takes as long as the source's storage does.
 pub fn choose(
     calibration: &Calibration,
     data: &DataSet,
     streams: Option<u32>,
-    compressed: &[Compressed],
+    samples: &dyn Fn() -> Vec<Compressed>,
 ) -> Result<Chosen, Unusable> {
     let plain = predict_with(calibration, data, streams, &Gains::default())?;
     let as_it_is = Storage::as_it_is(of_storage_as_it_is(calibration, &plain));
@@ -59,7 +60,7 @@ pub fn choose(
     let is_worth_it = by_other.p50 >= plain.p50 * WORTH;
     let (storage, mut prediction) = if is_worth_it { (other, by_other) } else { (as_it_is, plain) };
     let (compression, of_compression) =
-        compression(calibration, data, streams, compressed, &mut prediction, &storage.gains)?;
+        compression(calibration, data, streams, samples, &mut prediction, &storage.gains)?;
     let mut settings = vec![of_streams(&prediction, streams)];
     settings.extend(storage.settings);
     settings.push(of_compression);
@@ -151,7 +152,7 @@ fn compression(
     calibration: &Calibration,
     data: &DataSet,
     streams: Option<u32>,
-    samples: &[Compressed],
+    samples: &dyn Fn() -> Vec<Compressed>,
     prediction: &mut Prediction,
     gains: &Gains,
 ) -> Result<(Compression, Setting), Unusable> {
@@ -164,6 +165,7 @@ fn compression(
         let limit = limit.map_or("nothing known", Part::word);
         return none(format!("{limit} limits, which fewer bytes on the network do not help"));
     }
+    let samples = samples();
     // With more streams, more processors compress.
     let gain_of = |sample: &Compressed, n: u32| {
         let processors = f64::from(n.min(calibration.circumstances.processors.max(1)));

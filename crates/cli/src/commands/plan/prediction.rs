@@ -12,6 +12,7 @@ use plan::calibration::{
 };
 use plan::graph::{Change, Graph};
 use serde::Serialize;
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,8 +22,9 @@ use std::time::Duration;
 pub struct Ends {
     calibration: Calibration,
     data: DataSet,
-    /// What a sample of it becomes by compression.
-    samples: Vec<Compressed>,
+    source: Location,
+    /// What a sample of it becomes by compression, where that was asked for.
+    samples: OnceCell<Vec<Compressed>>,
 }
 
 /// What is expected of a transfer.
@@ -60,14 +62,14 @@ impl Ends {
         let (source, destination) = (location(source)?, location(destination)?);
         let mut calibration =
             calibrations::of_destination(&destination)?.ok_or_else(|| not_calibrated(&destination))?;
-        let (data, samples) = (data_set(&source)?, samples(&source));
+        let data = data_set(&source)?;
         for doubt in doubts(&mut calibration, &source)? {
             note(&doubt);
         }
         for part in calibration.unstable() {
             note(&format!("{} was unstable while {} was calibrated", part.word(), shown(&calibration.of)));
         }
-        Ok(Ends { calibration, data, samples })
+        Ok(Ends { calibration, data, source, samples: OnceCell::new() })
     }
 
     pub fn graph(&self) -> Result<Graph> {
@@ -100,12 +102,14 @@ impl Ends {
             Change::To(bytes) => bytes,
         };
         let calibration = self.calibration.with_rate(part, changed);
-        Ends { calibration, data: self.data.clone(), samples: self.samples.clone() }
+        let (data, source, samples) = (self.data.clone(), self.source.clone(), self.samples.clone());
+        Ends { calibration, data, source, samples }
     }
 
     pub fn predict(&self, streams: Option<u32>) -> Result<Planned> {
         let of = &self.calibration.of;
-        let found = choose(&self.calibration, &self.data, streams, &self.samples).map_err(|e| unusable(of, &e))?;
+        let samples = || self.samples.get_or_init(|| samples(&self.source)).clone();
+        let found = choose(&self.calibration, &self.data, streams, &samples).map_err(|e| unusable(of, &e))?;
         let Chosen { prediction, settings, .. } = found;
         let Prediction { streams, p5, p50, p95, bottlenecks, .. } = prediction;
         Ok(Planned {
@@ -276,7 +280,7 @@ fn automatic(source: &Location, destination: &Location, notes: &mut Vec<String>)
     let Some(mut calibration) = calibrations::of_destination(destination)? else { return Ok(None) };
     let data = data_set(source)?;
     notes.extend(doubts(&mut calibration, source)?);
-    Ends { calibration, data, samples: samples(source) }.predict(None).map(Some)
+    Ends { calibration, data, source: source.clone(), samples: OnceCell::new() }.predict(None).map(Some)
 }
 
 /// Reads what `thalweg plan SRC DST --json` printed.
