@@ -35,7 +35,7 @@ pub fn shared(state: &Path) -> Result<Option<Shared>> {
     let Some(coordinator) = named()? else { return Ok(None) };
     let shared = Shared::of(state, &coordinator)?;
     let hint = "start `thalweg serve` with this configuration: it makes the endpoint, or joins one with --join FILE";
-    shared.map(Some).ok_or_else(|| usage("no host has run with this state directory and etcd", hint))
+    shared.map(Some).ok_or_else(|| usage("no endpoint has run with this state directory and etcd yet", hint))
 }
 
 /// The tickets of the endpoint of a state directory.

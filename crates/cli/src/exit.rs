@@ -41,7 +41,7 @@ pub fn of_store(e: &store::Error, subject: &str) -> Error {
 pub fn hint_for(exit: Exit) -> &'static str {
     match exit {
         Exit::Refused => "its configuration or its file system does not allow this; ask the endpoint's operator",
-        Exit::Fatal => "this is a mistake in one of the two programs: report it with the output of THALWEG_LOG=debug",
+        Exit::Fatal => "this is a bug in one of the two programs: report it with the output of THALWEG_LOG=debug",
         Exit::Temporary => "the same command continues where this one stopped",
         Exit::Usage => "`thalweg --help` lists the commands",
         _ => "THALWEG_LOG=debug shows more",

@@ -30,7 +30,7 @@ pub struct FidelityArgs {
     /// Keep hard links: several names of one file remain names of one file
     #[arg(short = 'H', long, env = "THALWEG_HARD_LINKS")]
     hard_links: bool,
-    /// Make holes of runs of zeros
+    /// Store runs of zeros as holes
     #[arg(short = 'S', long, env = "THALWEG_SPARSE")]
     sparse: bool,
     /// Copy devices; needs root, or an endpoint with --super

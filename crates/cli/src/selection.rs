@@ -271,7 +271,8 @@ fn paths_of(content: &[u8], end: u8) -> Vec<Vec<u8>> {
 #[derive(clap::Args, Debug, Default, Clone)]
 #[command(next_help_heading = "Decisions")]
 pub struct DecisionArgs {
-    /// What counts as changed: nothing that exists, a different size, a different size or time, or different content
+    /// When an existing file counts as changed: never, if its size differs, if its size or time differs, or if its
+    /// content differs
     #[arg(long, value_name = "exists|size|mtime|checksum", env = "THALWEG_COMPARE")]
     compare: Option<Compare>,
     /// --compare checksum: both sides digest files of the same size, and only digests are sent

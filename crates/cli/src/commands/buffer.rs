@@ -40,14 +40,14 @@ pub enum Action {
         #[arg(long, env = "THALWEG_JSON")]
         json: bool,
     },
-    /// Have the endpoint try again at once what storage did not take, and wait until the buffer is empty
+    /// Retry at once what the storage refused, and wait until the buffer is empty
     #[command(after_help = "Example:\n\
 \x20   thalweg buffer drain")]
     Drain {
         #[command(flatten)]
         place: Place,
     },
-    /// Throw away what waits of a job whose sender is gone
+    /// Throw away the waiting content of a job whose sender is gone
     #[command(after_help = "Example:\n\
 \x20   thalweg buffer drop 9ef1d6c01cfd5334fa7a65dbd1440f4d")]
     Drop {
@@ -130,7 +130,7 @@ fn drain(directory: &Path) -> Result<Exit> {
 fn drop_job(directory: &Path, id: &str) -> Result<Exit> {
     let holds = || look(directory).map(|(_, jobs)| jobs.iter().any(|job| job.job.to_string() == id));
     if !holds()? {
-        return Err(error(Exit::Failed, format!("nothing waits of a job {id}"), "`thalweg buffer ls` lists the jobs"));
+        return Err(error(Exit::Failed, format!("job {id} has nothing waiting"), "`thalweg buffer ls` lists the jobs"));
     }
     ask(directory, &format!("{DROP} {id}"))?;
     let deadline = Instant::now() + PATIENCE;

@@ -12,14 +12,16 @@ use std::time::Duration;
 /// storage there (write), many small files (metadata), files of several sizes, and with --source the storage here (read).
 /// What is written lies in one directory, which is removed. The result is kept for `thalweg plan` and `cp --plan auto`.
 ///
-/// --profile says how long: quick (about a minute), standard, full. While other programs use more than a tenth of this
-/// host's processors, nothing is measured.
+/// --profile says how thoroughly: quick (about a minute), standard, full. While other programs use more than a tenth of
+/// this host's processors, nothing is measured.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg calibrate lab\n\
 \x20   thalweg calibrate lab --source /data --profile standard\n\
 \x20   thalweg calibrate lab --import network=iperf3.json\n\
-\x20   thalweg calibrate /scratch")]
+\x20   thalweg calibrate /scratch\n\n\
+--profile quick, standard or full: measure for about 1, 8 or 50 minutes [default: quick]; any other name is a profile\n\
+of the configuration file")]
 pub struct Args {
     /// An endpoint that was added, NAME:DIR below its root, or a directory of this host
     #[arg(value_name = "NAME|PATH")]

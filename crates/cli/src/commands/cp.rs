@@ -83,8 +83,8 @@ pub struct Args {
     /// with auto a second one is tried while the transfer runs and kept if it carries more
     #[arg(long, value_name = "auto|all|N|LOCAL=REMOTE", default_value = "auto", env = "THALWEG_PATHS")]
     paths: PathWish,
-    /// Take the settings of a plan, and tune the streams from there while it runs: of a file that `thalweg plan SRC DST --json` printed, or, with auto, made of the
-    /// destination's calibration
+    /// Start with the settings of a plan: FILE as printed by `thalweg plan SRC DST --json`, or auto, from the
+    /// destination's calibration. The number of streams is still tuned while the copy runs
     #[arg(long, value_name = "FILE|auto", conflicts_with = "streams", env = "THALWEG_PLAN")]
     plan: Option<OsString>,
     /// Memory for the blocks of all streams on this side; one stream takes 952 KiB
@@ -127,8 +127,8 @@ pub struct Args {
         env = "THALWEG_BUFFER"
     )]
     buffer: BufferWish,
-    /// Stay until everything is delivered, or only until what is not lies verified and durable in the far endpoint's buffer,
-    /// which delivers it; the exit code is 9 then
+    /// When to end: once everything is delivered, or as soon as the rest is verified and durable in the far endpoint's
+    /// buffer (exit code 9); the endpoint then delivers it
     #[arg(long, value_name = "delivered|buffered", default_value = "delivered", env = "THALWEG_WAIT")]
     wait: Wait,
     /// Never replace an existing file

@@ -43,7 +43,9 @@ const RTT_MIN: Duration = Duration::from_micros(1);
 \x20   thalweg doctor gsiftp://door/data/                a directory of a GridFTP, FTP or SFTP server\n\
 \x20   thalweg doctor --rate 100Gbit --rtt 88ms         for a path that is planned\n\
 \x20   thalweg doctor --profile zettar                  compared with published settings\n\
-\x20   sudo thalweg doctor lab --apply | tee undo.sh    mend what is safe, keep the way back")]
+\x20   sudo thalweg doctor lab --apply | tee undo.sh    mend what is safe, keep the way back\n\n\
+--profile zettar or esnet: compare with this published set of settings as well; any other name is a profile of the\n\
+configuration file")]
 pub struct Args {
     /// An endpoint that was added, or a place in a bucket or at a server, where a file is written and removed again
     #[arg(value_name = "ENDPOINT")]
@@ -86,7 +88,7 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
         None => Host::this(&kernel),
     };
     if args.apply && !host.is_root() {
-        return Err(usage("only root can change what the kernel does", "without --apply it only shows the changes"));
+        return Err(usage("--apply needs root", "run it with sudo; without --apply the changes are only shown"));
     }
     // A profile of the configuration's has had its effect; the name of a set is left for us.
     let profile = profile.and_then(profile::find);

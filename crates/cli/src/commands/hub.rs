@@ -185,7 +185,9 @@ fn serve(args: Args) -> Result<Exit> {
     drop(api);
     hub.stop();
     match ended {
-        Some(why) => Err(error(Exit::Failed, format!("the endpoint `here` ended: {why}"), "what it said stands above")),
+        Some(why) => {
+            Err(error(Exit::Failed, format!("the endpoint `here` ended: {why}"), "its own messages are printed above"))
+        }
         None => Ok(Exit::Done),
     }
 }

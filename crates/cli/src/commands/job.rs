@@ -32,7 +32,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Action {
-    /// List your jobs at one endpoint, or at all that you know
+    /// List your jobs at one endpoint, or at all that you know; without ENDPOINT, also those of the hub
     #[command(after_help = "Example:\n\x20   thalweg job ls siteA")]
     Ls(List),
     /// Show the state of a job and what failed in it

@@ -118,7 +118,7 @@ fn counted(program: &Command) -> String {
     let free: Vec<_> = free.into_iter().collect();
     format!(
         "\nOptions that work wherever their command does (what several hosts and several holders do not take is in \
-         [hosts.md](hosts.md#what-is-not-there) and [replicas.md](replicas.md#what-it-does-not-do)): {}.\n\n\
+         [hosts.md](hosts.md#limitations) and [replicas.md](replicas.md#what-it-does-not-do)): {}.\n\n\
          ## Counts\n\n{} pairs of a verb with a source and a destination work and {} are \
          refused. With one option each there are {cells} cells, of which {} work and {refused} are refused.\n",
         free.join(", "),

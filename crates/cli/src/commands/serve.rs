@@ -184,11 +184,11 @@ fn check_engine(joins: bool, paths: &Paths) -> Result<()> {
     let has_head = joins || daemon::hosts::has_head(&paths.state);
     match crate::coordinator::engine() {
         Some(Engine::Head) if !has_head => Err(usage(
-            "[cluster] says that another host heads this one, which has joined none",
+            "[cluster] engine = \"head\" says that this host belongs to another one, but it has not joined any",
             "give the token that `thalweg host invite` made there with --join FILE",
         )),
         Some(Engine::Embedded) if has_head => Err(usage(
-            "[cluster] says that this host keeps the list of hosts, and it belongs to another one",
+            "[cluster] engine = \"embedded\" says that this host keeps the list of hosts, but it belongs to another",
             "write engine = \"head\", or use another --state-dir",
         )),
         _ => Ok(()),

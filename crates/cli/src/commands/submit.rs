@@ -26,13 +26,13 @@ pub struct Args {
     /// The job file; `-` reads it from standard input
     #[arg(value_name = "JOB|-", required_unless_present = "rehearsed")]
     file: Option<PathBuf>,
-    /// Only say what the job would do, and how long it would take by what jobs like it took
+    /// Only say what the job would do, and estimate its duration from similar jobs
     #[arg(long, conflicts_with_all = ["key", "rehearsed"], env = "THALWEG_DRY_RUN")]
     dry_run: bool,
     /// Hand in the job that was rehearsed, within an hour of that
     #[arg(long, value_name = "ID", conflicts_with = "file", env = "THALWEG_REHEARSED")]
     rehearsed: Option<String>,
-    /// The same key with the same job is the same job, also after it has ended
+    /// Idempotency key: the same job with the same key is not handed in twice, even after it has ended
     #[arg(long, value_name = "KEY", env = "THALWEG_KEY")]
     key: Option<String>,
     /// A JSON object

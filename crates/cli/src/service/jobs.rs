@@ -173,10 +173,10 @@ fn rehearsed(found: &Value, id: &str) -> Vec<String> {
     let span = |of: &str| crate::output::duration(found["predicted"][of].as_f64().unwrap_or(0.0));
     let time = match found["predicted"]["jobs"].as_u64() {
         Some(jobs) => {
-            let like = counted(jobs, "job like it", "jobs like it");
-            format!("in about {} ({} to {}), by what {like} took", span("p50"), span("p5"), span("p95"))
+            let similar = counted(jobs, "similar job", "similar jobs");
+            format!("in about {} ({} to {}), estimated from {similar}", span("p50"), span("p5"), span("p95"))
         }
-        None => "how long it takes cannot be said: no job between the two has moved anything yet".to_owned(),
+        None => "its duration cannot be estimated: no job between the two has moved anything yet".to_owned(),
     };
     let until = text(found, "valid_until");
     vec![first, time, format!("until {until}: thalweg submit --rehearsed {}", shown(id))]

@@ -73,7 +73,8 @@ impl Service {
             ErrorKind::Untrusted => error(
                 Exit::Authentication,
                 format!("the hub: {}", e.text),
-                "compare --hub-pin with what the hub said when it started; without one its certificate must be of an authority",
+                "compare --hub-pin with the pin that the hub printed when it started; without one, an authority that \
+                 this host trusts must have signed its certificate",
             ),
             _ => error(Exit::Temporary, format!("the hub: {}", e.text), "give the command again when the hub runs"),
         };

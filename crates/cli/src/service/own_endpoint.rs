@@ -44,7 +44,7 @@ impl OwnEndpoint {
         if !matches!(said, Some(Ok(read)) if read > 0) {
             let _ = child.wait();
             let text = format!("the endpoint for {} did not start", output::shown(root));
-            return Err(error(Exit::Failed, text, "what it said stands above"));
+            return Err(error(Exit::Failed, text, "its own messages are printed above"));
         }
         let endpoint = OwnEndpoint { child };
         let text = std::fs::read_to_string(&ticket).map_err(|e| failed(&e))?;

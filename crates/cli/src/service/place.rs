@@ -25,7 +25,7 @@ pub struct HubArgs {
     /// The file with the token for it, readable by this user only
     #[arg(long, value_name = "FILE", env = "THALWEG_HUB_TOKEN_FILE")]
     hub_token_file: Option<PathBuf>,
-    /// The identity of its certificate, as it says when it starts [default: believe the authorities of this host]
+    /// The pin of its certificate, as printed when the hub starts [default: trust this host's certificate authorities]
     #[arg(long, value_name = "PIN", value_parser = pin, env = "THALWEG_HUB_PIN")]
     hub_pin: Option<Pin>,
 }
@@ -58,7 +58,7 @@ impl HubArgs {
     fn token(&self) -> Result<String> {
         let advice = "an administrator of the hub makes one: thalweg token new NAME --scopes LIST --expires TIME --token-file FILE";
         let Some(file) = &self.hub_token_file else {
-            return Err(usage("a hub at a URL wants a token, and --hub-token-file names none", advice));
+            return Err(usage("a hub at a URL needs a token, and --hub-token-file is missing", advice));
         };
         let bytes = private_file::read(file, TOKEN_BYTES_MAX, true)?;
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim().to_owned());

@@ -365,7 +365,7 @@ fn commands_reach_a_hub_elsewhere_by_its_pin_and_a_token_in_a_private_file() {
     let clear = house.bed.run(&["queue", "--hub-url", "http://192.0.2.1:7741", "--hub-token-file", "one.token"]);
     assert!(clear.code == Some(2) && clear.error().contains("in clear text"), "{}", clear.stderr);
     let without = house.bed.run(&["queue", "--hub-url", &url]);
-    assert!(without.code == Some(2) && without.error().contains("wants a token"), "{}", without.stderr);
+    assert!(without.code == Some(2) && without.error().contains("needs a token"), "{}", without.stderr);
 }
 
 #[test]
