@@ -10,6 +10,8 @@ const DRAWS: usize = 2_000;
 const SCATTER_MIN: f64 = 0.03;
 /// The same where nothing was repeated: what two runs over one path usually differ by is not known.
 const SCATTER_UNSEEN: f64 = 0.10;
+/// From this share of the network's rate on, writing behind it is limited by it.
+const AS_FAST: f64 = 0.85;
 /// How files overlap their own cost with their bytes, where no curve was measured: what published sweeps show.
 const EXPONENT_DEFAULT: f64 = 1.5;
 
@@ -135,7 +137,7 @@ struct Levels<'a> {
 impl Levels<'_> {
     fn at(calibration: &Calibration, streams: u32) -> Levels<'_> {
         let carrying = [Part::Read, Part::Network, Part::Write, Part::Engine].into_iter();
-        let carrying = carrying.filter_map(|part| Some((level(calibration, part, streams, bytes_of)?, part))).collect();
+        let carrying = carrying.filter_map(|part| Some((level_of_bytes(calibration, part, streams)?, part))).collect();
         let files_per_second = level(calibration, Part::Metadata, streams, |run| run.files as f64);
         Levels { calibration, streams, carrying, files_per_second }
     }
@@ -176,9 +178,22 @@ fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
     (data.bytes() / (calibration.start() + ramp + seconds).max(1e-9), limit)
 }
 
-/// The median rate of a part.
+/// The median rate of a part. Storage behind a network that held it back with the most streams that were tried for storage gives more
+/// with more, as the network does.
 pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Option<f64> {
-    level(calibration, part, streams, bytes_of)
+    let found = level(calibration, part, streams, bytes_of)?;
+    let most = settings(calibration.runs(part)).last().copied()?;
+    if part != Part::Write || streams <= most || !is_behind(calibration, most) {
+        return Some(found);
+    }
+    let network = |streams: u32| level(calibration, Part::Network, streams, bytes_of);
+    Some(found * (network(streams)? / network(most)?).max(1.0))
+}
+
+/// Whether writing with so many streams is as fast as the network before it lets it be.
+pub fn is_behind(calibration: &Calibration, streams: u32) -> bool {
+    let [network, write] = [Part::Network, Part::Write].map(|part| level(calibration, part, streams, bytes_of));
+    network.zip(write).is_some_and(|(network, write)| write >= AS_FAST * network)
 }
 
 /// The median at so many streams; between two measured numbers a straight line, beyond them the nearest.

@@ -5,7 +5,9 @@
 //!
 //! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
 
-use super::predict::{DataSet, Gains, Prediction, candidates, fewest, level_of_bytes, median_rate, predict_with};
+use super::predict::{
+    DataSet, Gains, Prediction, candidates, fewest, is_behind, level_of_bytes, median_rate, predict_with,
+};
 use super::written::{Calibration, EngineRun, Part, Unusable, median};
 use crate::window::shown;
 use model::options::{Compression, Depths, Engine};
@@ -13,8 +15,6 @@ use serde::{Deserialize, Serialize};
 
 /// A setting has to promise this much more than what would be chosen without a plan.
 const WORTH: f64 = 1.1;
-/// From this share of the network's rate on, writing behind it is limited by it.
-const AS_FAST: f64 = 0.85;
 
 /// One choice, as it is written and told.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -193,12 +193,6 @@ fn compression(
     let choices = all.iter().map(|n| (*n, median_rate(calibration, data, *n, &raised(*n)))).collect();
     *prediction = Prediction { p95: best.p95.max(expected.p95), choices, ..expected };
     Ok((Compression::Auto, setting("compress", Compression::Auto, reason)))
-}
-
-/// Whether writing with so many streams is as fast as the network before it lets it be.
-fn is_behind(calibration: &Calibration, streams: u32) -> bool {
-    let [network, write] = [Part::Network, Part::Write].map(|part| level_of_bytes(calibration, part, streams));
-    network.zip(write).is_some_and(|(network, write)| write >= AS_FAST * network)
 }
 
 fn told(sample: &Compressed) -> String {

@@ -219,3 +219,22 @@ fn compression_is_judged_at_every_number_of_streams_and_speeds_no_storage_up() {
     choose(&slow, &large, None, &|| panic!("a sample was read")).unwrap();
     assert!((found.p50 / 100e6 - 1.0).abs() < 0.05 && found.p95 > 300e6, "{found:?}");
 }
+
+/// Losses hold each stream back, and more were tried for the network than for storage.
+#[test]
+fn storage_that_the_network_held_back_is_not_what_limits_with_more_streams() {
+    let runs = |rates: &[(u32, f64)]| rates.iter().map(|(n, rate)| run(*n, 1, 1 << 28, *rate)).collect();
+    let network = Measured::new(Part::Network, runs(&[(1, 15e6), (2, 30e6), (4, 50e6), (8, 60e6)]));
+    let of_write = |most: f64| Measured::new(Part::Write, runs(&[(1, 15e6), (2, 30e6), (4, most)]));
+    let planned = |most: f64| {
+        let measured = vec![network.clone(), of_write(most)];
+        let calibration = Calibration { measured, small_files: None, ..calibration() };
+        let found = predict(&calibration, &DataSet::of([1 << 34].into_iter()), None).unwrap();
+        (found.streams, found.p50)
+    };
+    let (streams, rate) = planned(49e6);
+    assert!(streams == 8 && (rate / 58.8e6 - 1.0).abs() < 0.05, "{streams} {rate}");
+    // What did not keep up with the network is storage's own.
+    let (streams, rate) = planned(32e6);
+    assert!(streams <= 4 && (rate / 32e6 - 1.0).abs() < 0.03, "{streams} {rate}");
+}
