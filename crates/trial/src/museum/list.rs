@@ -16,7 +16,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("publish-before-sync", "a group is renamed before its content is durable", Simulation(3)),
     ("skip-file-sync", "with --fsync file, a small file is renamed unsynced", Simulation(1)),
     ("skip-large-sync", "a large file is renamed unsynced", Simulation(1)),
-    ("acknowledge-before-sync", "a small file is acknowledged when it is renamed", Simulation(5)),
+    ("acknowledge-before-sync", "a small file is acknowledged when it is renamed", Simulation(6)),
     ("settle-names-unsynced", "a group is settled before its names are durable", Simulation(14)),
     ("finish-without-name-sync", "a job is finished without a last wait for names", Simulation(3)),
     ("forget-changed-directory", "a lane does not say which directory it changed", Simulation(1)),
@@ -25,13 +25,13 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     (
         "settle-large-names-unsynced",
         "with --fsync file, a large file is settled before its name is durable",
-        Simulation(8),
+        Simulation(39),
     ),
     ("trust-names-that-are-there", "a file found at the destination counts as durable", Simulation(7139)),
     ("ignore-failed-sync", "an error of the group's sync is dropped", Simulation(141)),
     ("retry-failed-sync", "a sync that failed is given a second try", Simulation(14)),
     ("retry-failed-name-sync", "a failed sync of names is forgotten", Simulation(265)),
-    ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation(8)),
+    ("remove-before-replacing", "the old object is removed, then the new one is named", Simulation(40)),
     ("reuse-staging-name", "a lane stages every file under one name", Simulation(3)),
     (
         "take-old-epoch",
@@ -80,7 +80,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("commit-before-verify", "a digest that differs is accepted", Simulation(43)),
     ("publish-what-was-taken-back", "what the sender took back is published", Simulation(320)),
     ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation(7)),
-    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation(2)),
+    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation(140)),
     (
         "decode-before-counting",
         "a message's lists are counted when they have been decoded",
@@ -141,7 +141,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ),
     ("uncharged-connections", "open connections are charged to nobody", Test("daemon", "connections_are_charged")),
     ("uncharged-directories", "what is described is charged to nobody", Test("mover", "beyond_a_share")),
-    ("take-short-completions", "an io_uring write that was cut short counts as whole", Simulation(2)),
+    ("take-short-completions", "an io_uring write that was cut short counts as whole", Simulation(7)),
     ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation(1441)),
     ("forget-amended", "what is set of a file that was there is not synced where no journal does it", Simulation(28)),
     (
@@ -152,7 +152,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     (
         "leave-what-was-given-away",
         "staging of another owner, left by a crash, fails its file for good",
-        Simulation(180),
+        Simulation(1554),
     ),
     ("take-any-end-for-the-end", "a connection that just ends is a declared end", Test("net", "close_notify")),
     ("ignore-reserved-bits", "reserved bits of a frame are not looked at", Test("wire", "hostile_headers")),
