@@ -792,7 +792,7 @@ fn what_an_earlier_run_looked_at_is_compared_after_the_store_copied_it_too() {
     let (upload, _) = sink.begin(&entry, "stem").unwrap();
     assert!(upload.share_from(&*from));
     assert!(upload.publish(&entry, PublishRule::NoReplace).is_err());
-    // Whoever asks again is told the same.
+    // A second question has the same answer.
     for name in ["one", "other"] {
         let (upload, _) = sink.begin(&file(2, name, 300_000), "stem").unwrap();
         assert!(upload.share_from(&*long), "it is copied in parts");

@@ -127,6 +127,41 @@ fn what_a_killed_host_had_is_taken_over() {
     assert!(host(&done, "a2")["lost"].as_u64() > Some(0), "{done}");
 }
 
+/// As runs leave them that could deliver nothing, one after the other.
+#[test]
+fn more_lost_parts_than_one_can_be_told_of_are_taken_over_before_anything_else() {
+    let site = Site::new(&["a1", "a2"], &["b1"]);
+    site.tree(24);
+    let words = ["cp", "--json", "--hosts", "a2", "a1:x/", "b1:y/"];
+    let mut child = site.bed.start(&words);
+    until("an order at a2", || site.orders("a2") > 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let journal = files_called(&site.bed.path(""), "slices.json").pop().expect("what the run left");
+    let mut left: Vec<String> = serde_json::from_slice(&fs::read(&journal).unwrap()).unwrap();
+    assert!(!left.is_empty());
+    left.extend((0..300).map(|number| format!("{number:032x}")));
+    fs::write(&journal, serde_json::to_vec(&left).unwrap()).unwrap();
+    site.bed.run(&words).succeeded();
+    site.assert_whole();
+    let open: Vec<String> =
+        fs::read(&journal).map_or_else(|_| Vec::new(), |text| serde_json::from_slice(&text).unwrap());
+    assert_eq!(open, [""; 0], "all of them were taken over");
+}
+
+fn files_called(directory: &Path, name: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => found.extend(files_called(&path, name)),
+            false if path.ends_with(name) => found.push(path),
+            false => {}
+        }
+    }
+    found
+}
+
 #[test]
 fn a_receiver_that_stood_still_publishes_nothing_afterwards() {
     let mut site = Site::new(&["a1", "a2"], &["b1", "b2"]);
