@@ -56,6 +56,11 @@ fn find(of: &str) -> Result<Option<Calibration>> {
     }
 }
 
+/// When the calibration of that name was taken, in seconds since 1970.
+pub fn taken(of: &str) -> Option<u64> {
+    find(of).ok().flatten().map(|calibration| calibration.circumstances.taken)
+}
+
 /// By what an endpoint's directory is called: NAME for its root, else NAME:DIR.
 pub fn name_at(name: &str, path: &[u8]) -> String {
     let all = names_at(name, path);

@@ -64,6 +64,12 @@ impl Interrupt {
         Ok(Interrupt { shared })
     }
 
+    /// One that no signal sets. A second signal still ends the program.
+    pub fn never() -> Interrupt {
+        let (is_set, signal, lock, came) = Default::default();
+        Interrupt { shared: Arc::new(Shared { is_set, signal, lock, came }) }
+    }
+
     pub fn is_set(&self) -> bool {
         self.shared.is_set.load(SeqCst)
     }

@@ -94,6 +94,11 @@ impl Places {
         Ok(Places { known: Mutex::default(), interrupt: Interrupt::watch()?, ssh })
     }
 
+    /// The same without their sessions, and as if the user had stopped nothing: for what has to be put in order at the end.
+    pub fn unstopped(&self) -> Places {
+        Places { known: Mutex::default(), interrupt: Interrupt::never(), ssh: self.ssh.clone() }
+    }
+
     /// Opens what the user named.
     pub fn open(&self, text: &OsStr) -> Result<Place> {
         let location = crate::args::values::location(text)?;

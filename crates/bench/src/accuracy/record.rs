@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 const FILE: &str = "accuracy.jsonl";
+/// What plans were made from, with what the laboratory said of its lateness meanwhile.
+const CALIBRATIONS: &str = "calibrations.jsonl";
 /// A run during which the machine stood still is made again, so often in all; every one of them stays on record.
 const TRIES: usize = 3;
 /// How the reason begins for a delivery that is not its source.
@@ -112,6 +114,12 @@ impl Record {
         let is_it = |run: &&Run| run.cell == cell && run.set == set && run.step == step && run.round == round;
         let tried = || self.runs().filter(is_it).filter(|run| run.setting == setting);
         tried().any(|run| !run.is_void()) || tried().count() >= TRIES
+    }
+
+    pub fn add_calibration(&self, calibration: &serde_json::Value) -> Result<()> {
+        let path = self.path.with_file_name(CALIBRATIONS);
+        let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io("open", &path))?;
+        file.write_all(format!("{calibration}\n").as_bytes()).map_err(Error::io("write", &path))
     }
 
     pub fn add(&mut self, run: Run) -> Result<()> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lab::Lab;
 use lab::record::reasons_to_void;
 use lab::storage::SlowStorage;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cells::{CELLS, Cell, PLAN, SETS, Setting, Slow};
 use super::record::{DIFFERS, Record, Run, Step};
@@ -38,6 +38,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     }
     let started = Instant::now();
     let commit = commit(&options.program);
+    let mut unmeasured = Vec::new();
     'cells: for cell in options.cells.iter().filter_map(|place| CELLS.get(*place)) {
         for (set, file_bytes) in SETS {
             if !options.sets.is_empty() && !options.sets.iter().any(|wanted| wanted == set) {
@@ -56,13 +57,19 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
                 Err(error) if matches!(error.kind, Kind::Cancelled | Kind::Denied | Kind::NoSpace) => {
                     return Err(error);
                 }
-                Err(error) => (bench.progress)(&format!("{}, {set}: {}", cell.name, error.chain())),
+                Err(error) => {
+                    (bench.progress)(&format!("{}, {set}: {}", cell.name, error.chain()));
+                    unmeasured.push(format!("{}, {set}", cell.name));
+                }
                 Ok(()) => {}
             }
             write(&options.out, &record, commit)?;
         }
     }
-    Ok(Verdict::of(record.runs()))
+    match unmeasured.is_empty() {
+        true => Ok(Verdict::of(record.runs())),
+        false => Err(Error::new(Kind::Failed, "measure", unmeasured.join("; "), "the same command goes on")),
+    }
 }
 
 fn write(out: &Path, record: &Record, commit: &str) -> Result<()> {
@@ -183,7 +190,14 @@ impl Bench<'_> {
     fn calibrate(&mut self, place: &Place) -> Result<()> {
         (self.progress)(&format!("{}, {}: calibrating", self.cell.name, self.set));
         let ours = Self::ours(&[], &self.options.program);
-        self.asked(place, &ours.calibrate(place.bed, place.set)).map(drop)
+        let before = place.lab.snapshot();
+        let said = self.asked(place, &ours.calibrate(place.bed, place.set))?;
+        let judged = |(before, after)| reasons_to_void(place.lab.scenario(), &before, &after);
+        let late: Vec<String> = before.zip(place.lab.snapshot()).map(judged).into_iter().flatten().collect();
+        self.record.add_calibration(&json!({
+            "cell": self.cell.name, "set": self.set, "late": late, "commit": self.commit, "program": self.program,
+            "calibration": serde_json::from_str::<Value>(&said).ok(),
+        }))
     }
 
     /// The standard output of a command at the client's host.

@@ -27,6 +27,10 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
         return Err(usage(format!("{} is not a directory", shown(source)), "--source names one on this host"));
     }
     calibrations::file(&of)?;
+    if args.source.is_none() && args.import.iter().any(|(part, _)| *part == Part::Read) {
+        let hint = "--source names the directory whose storage was read: reading holds for that storage alone";
+        return Err(usage("--import read=FILE needs --source".to_owned(), hint));
+    }
     let imported = args.import.iter().map(imported).collect::<Result<Vec<_>>>()?;
     let places = Places::new(&args.ssh)?;
     let busy = quiet::wait(&places.interrupt)?;
@@ -104,6 +108,7 @@ fn calibration(of: String, source: Option<String>, profile: Profile, prober: Pro
         source,
         circumstances: calibrations::circumstances(profile.name),
         start_seconds: prober.start_seconds,
+        usual_streams: prober.usual_streams,
         rtt_seconds: prober.rtt_seconds,
         measured: prober.measured,
         small_files: None,

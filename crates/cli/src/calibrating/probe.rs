@@ -7,6 +7,7 @@ use crate::place::Places;
 use crate::transfer::{self, Request};
 use model::files::{Doomed, Question};
 use model::options::{Depths, Engine};
+use model::quantity::ByteCount;
 use model::{Exit, Location};
 use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of, warm_up_seconds};
 use std::ffi::OsString;
@@ -29,11 +30,17 @@ const FILES_FAR: u64 = 512;
 const WARM_UPS_IN_BUDGET: f64 = 15.0;
 /// How often a run that was too short is made again, larger by this factor at most.
 const SIZES_MAX: u32 = 6;
+const GROWTH_MIN: f64 = 1.25;
 const GROWTH_MAX: f64 = 16.0;
 /// Round trips that a run loses before it is at its rate, for guessing the size of the next one.
 const LOST_ROUND_TRIPS: f64 = 12.0;
+/// The same for storage there, whose files are published one by one.
+const FILES_FAR_STORED: u64 = 64;
 /// At the most and at the least in a run, and in one that tells how many that should be.
 const SMALL_FILES: u64 = 1_000;
+/// Over a long path, where a thousand are over before the session has come up to its rate.
+const SMALL_FILES_FAR: u64 = 32_000;
+const SMALL_FILES_GROWTH: u64 = 4;
 const SMALL_FILES_MIN: u64 = 32;
 const SMALL_FILES_FIRST: u64 = 64;
 const SMALL_BYTES: u64 = 1 << 10;
@@ -45,7 +52,23 @@ const ENGINES: [(Engine, u32); 5] =
 const CURVE_STREAMS: u32 = 4;
 /// Of files that are there, what is read.
 const READ_BYTES_MAX: u64 = 1 << 30;
+/// A file is read whole, and some ten times: where all are larger, reading is not measured.
+const READ_FILE_BYTES_MAX: u64 = 8 << 30;
+/// What runs may leave at the destination before it is removed.
+const HELD_BYTES_MAX: u64 = 8 << 30;
 const READ_FILES_MAX: usize = 64;
+
+/// A run with so many streams, or with what it chooses, and about so many bytes.
+type RunOf<'f, 'a> = &'f mut dyn FnMut(&mut Prober<'a>, Option<u32>, f64) -> Result<Run>;
+
+/// How long a run has to be, in seconds without its start, and how long it is made to be.
+#[derive(Clone, Copy)]
+struct Length {
+    least: f64,
+    whole: f64,
+    /// Some of it has to lie behind the warm-up.
+    must_be_steady: bool,
+}
 
 pub struct Prober<'a> {
     places: &'a Places,
@@ -54,10 +77,15 @@ pub struct Prober<'a> {
     /// The one directory that runs write to.
     directory: String,
     written: u32,
+    /// What lies there, of runs that are over, and after how many directories everything was removed.
+    held_bytes: u64,
+    cleaned: u32,
     /// How storage is used, where a run is about that.
     storage: (Engine, Depths),
     started: Instant,
     pub start_seconds: Vec<f64>,
+    /// What a transfer begins with that nobody tells how many to use.
+    pub usual_streams: Option<u32>,
     /// Of the way to the destination, the shortest; 0 within this host.
     pub rtt_seconds: f64,
     pub measured: Vec<Measured>,
@@ -72,11 +100,14 @@ impl<'a> Prober<'a> {
             places,
             profile,
             destination,
-            directory: format!("thalweg-calibration-{}", std::process::id()),
+            directory: format!("thalweg-calibration-{:016x}", u64::from_ne_bytes(net::random_bytes())),
             written: 0,
+            held_bytes: 0,
+            cleaned: 0,
             storage: (Engine::Auto, Depths::default()),
             started: Instant::now(),
             start_seconds: Vec::new(),
+            usual_streams: None,
             rtt_seconds: 0.0,
             measured: Vec::new(),
             engines: Vec::new(),
@@ -90,41 +121,56 @@ impl<'a> Prober<'a> {
         let is_remote = self.destination.is_remote();
         let nowhere = if is_remote { self.below("null:")? } else { null.clone() };
         for _ in 0..3 {
-            let run = self.transfer(vec![generated(1, 1)], nowhere.clone(), 1, (1, 1))?;
+            let run = self.transfer(vec![generated(1, 1)], nowhere.clone(), Some(1), (1, 1))?;
             self.start_seconds.push(run.seconds);
         }
+        // Says how many streams are usual.
+        self.transfer(vec![generated(1, 1)], nowhere.clone(), None, (1, 1))?;
         self.sized(Part::Engine, &STORAGE_STREAMS, &mut |_| Ok(null.clone()))?;
         if is_remote && !self.is_there(Part::Network) {
             self.sized(Part::Network, &NETWORK_STREAMS, &mut |_| Ok(nowhere.clone()))?;
         }
         let wrote = self.write();
-        match wrote {
-            Err(e) if matches!(e.exit, Exit::Refused | Exit::NoSpace | Exit::Partial | Exit::Failed) => {
-                self.notes.push(format!("write and metadata were not measured: {}", e.message));
-            }
-            other => other?,
-        }
+        self.or_noted("write and metadata were", wrote)?;
         if let Some(source) = source.filter(|_| !self.is_there(Part::Read)) {
-            self.read(&largest(source))?;
+            let read = self.read(&largest(source));
+            self.or_noted("read was", read)?;
         }
         Ok(())
+    }
+
+    /// What cannot be measured is named, and does not undo the rest.
+    fn or_noted(&mut self, what: &str, measured: Result<()>) -> Result<()> {
+        match measured {
+            Err(e) if matches!(e.exit, Exit::Refused | Exit::NoSpace | Exit::Partial | Exit::Failed) => {
+                self.notes.push(format!("{what} not measured: {}", e.message));
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     fn write(&mut self) -> Result<()> {
         if !self.is_there(Part::Write) {
             self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| prober.fresh())?;
         }
-        let small = self.small_in_a_run()?;
+        let few = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
+        let small = self.small_in_a_run(&few);
         let mut runs = Vec::new();
         for (streams, _) in self.order(&[1, CURVE_STREAMS]) {
             let files = (small * u64::from(streams) / u64::from(CURVE_STREAMS)).max(SMALL_FILES_MIN);
-            runs.push(self.write_files(files, SMALL_BYTES, streams)?);
+            runs.push(match self.warm_up() > 0.0 {
+                true => self.write_many(&few, files, streams)?,
+                false => self.write_files(files, SMALL_BYTES, streams)?,
+            });
         }
         self.measured.push(Measured::new(Part::Metadata, runs));
         self.write_engines()?;
-        // Two runs' bytes, or one's where each takes longer anyway.
-        let runs = if self.is_mostly_warm_up() { 1.0 } else { 2.0 };
-        let bytes = self.fastest(Part::Write) * runs * self.profile.run.as_secs_f64();
+        if self.is_mostly_warm_up() {
+            // How files of other sizes overlap would be hidden behind the starts of these runs.
+            return Ok(());
+        }
+        let bytes = self.fastest(Part::Write) * 2.0 * self.profile.run.as_secs_f64();
         for (file_bytes, files_max) in CURVE {
             let files = ((bytes / file_bytes as f64) as u64).clamp(1, files_max.min(small));
             let run = self.write_files(files, file_bytes, CURVE_STREAMS)?;
@@ -134,15 +180,25 @@ impl<'a> Prober<'a> {
     }
 
     /// How many small files take about as long as a run should: some storages take a second for a few.
-    fn small_in_a_run(&mut self) -> Result<u64> {
-        let first = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
-        let a_second = first.files as f64 / self.without_start(&first);
-        Ok(((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES))
+    fn small_in_a_run(&self, few: &Run) -> u64 {
+        let a_second = few.files as f64 / self.without_start(few);
+        ((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES)
+    }
+
+    /// As many small files as take twice as long as a few, and what they took longer: until then a run is mostly its start.
+    fn write_many(&mut self, few: &Run, mut files: u64, streams: u32) -> Result<Run> {
+        loop {
+            let run = self.write_files(files, SMALL_BYTES, streams)?;
+            if run.seconds >= 2.0 * few.seconds || files >= SMALL_FILES_FAR {
+                return Ok(Run { steady: Steady::between(few, &run), ..run });
+            }
+            files = (files * SMALL_FILES_GROWTH).min(SMALL_FILES_FAR);
+        }
     }
 
     fn write_files(&mut self, files: u64, file_bytes: u64, streams: u32) -> Result<Run> {
         let destination = self.fresh()?;
-        self.transfer(vec![generated(files, file_bytes)], destination, streams, (files, file_bytes))
+        self.transfer(vec![generated(files, file_bytes)], destination, Some(streams), (files, file_bytes))
     }
 
     fn write_engines(&mut self) -> Result<()> {
@@ -154,17 +210,23 @@ impl<'a> Prober<'a> {
         }
         self.each_engine(Part::Write, &mut |prober, streams, bytes| {
             let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh()?);
-            prober.transfer(vec![generated(FILES, file_bytes)], to, streams, (FILES, file_bytes))
+            prober.transfer(vec![generated(FILES, file_bytes)], to, Some(streams), (FILES, file_bytes))
         })
     }
 
     fn read(&mut self, files: &[(PathBuf, u64)]) -> Result<()> {
         if files.is_empty() {
-            self.notes.push("read was not measured: the source holds no files".to_owned());
+            let most = ByteCount(READ_FILE_BYTES_MAX);
+            self.notes.push(format!(
+                "read was not measured: the source holds no files of 1 byte to {most}; --import read=FILE takes it from another tool"
+            ));
             return Ok(());
         }
         let mut runs = Vec::new();
-        for (streams, _) in self.order(&STORAGE_STREAMS) {
+        for (streams, is_repetition) in self.order(&STORAGE_STREAMS) {
+            if is_repetition && self.is_late() {
+                break;
+            }
             runs.push(self.read_once(files, streams)?);
         }
         self.measured.push(Measured::new(Part::Read, runs));
@@ -177,7 +239,7 @@ impl<'a> Prober<'a> {
         files.iter().for_each(|(path, _)| drop_from_cache(path));
         let sources = files.iter().map(|(path, _)| crate::args::values::location(path.as_os_str()));
         let (bytes, count) = (files.iter().map(|(_, bytes)| bytes).sum::<u64>(), files.len() as u64);
-        self.transfer(sources.collect::<Result<_>>()?, null, streams, (count, bytes / count))
+        self.transfer(sources.collect::<Result<_>>()?, null, Some(streams), (count, bytes / count))
     }
 
     /// Runs of a part at its best number of streams, with each way of using storage, as often as the profile repeats.
@@ -201,7 +263,8 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Runs of one part at several numbers of streams, each as large as those before suggest.
+    /// Runs of one part at several numbers of streams, and where a session carries it at the number that this chooses and changes by itself;
+    /// each as large as those before suggest.
     fn sized(
         &mut self,
         part: Part,
@@ -210,8 +273,12 @@ impl<'a> Prober<'a> {
     ) -> Result<()> {
         note(&format!("measuring {}", part.word()));
         let warm_up = if part == Part::Engine { 0.0 } else { self.warm_up() };
-        let files = if part == Part::Network && warm_up > 0.0 { FILES_FAR } else { FILES };
-        let mut run_of = |prober: &mut Self, streams: u32, bytes: f64| {
+        let files = match part {
+            _ if warm_up == 0.0 => FILES,
+            Part::Network => FILES_FAR,
+            _ => FILES_FAR_STORED,
+        };
+        let mut run_of = |prober: &mut Self, streams: Option<u32>, bytes: f64| {
             let to = destination(prober)?;
             let file_bytes = (bytes as u64).clamp(BYTES_MIN, BYTES_MAX) / files;
             let run = prober.transfer(vec![generated(files, file_bytes)], to, streams, (files, file_bytes))?;
@@ -221,20 +288,25 @@ impl<'a> Prober<'a> {
         // Not counted: it opens caches and says how much a run has to move.
         let most = streams[streams.len() - 1];
         let bytes = if warm_up > 0.0 { FIRST_BYTES_FAR } else { FIRST_BYTES };
-        let first = self.long_enough(most, bytes as f64, (whole / 2.0, whole), &mut run_of)?;
+        let must_be_steady = part == Part::Network && warm_up > 0.0;
+        let length = Length { least: whole / 2.0, whole, must_be_steady };
+        let first = self.long_enough(Some(most), bytes as f64, length, &mut run_of)?;
         let mut known = vec![(most, self.rate(&first))];
         let mut runs = Vec::new();
-        for (n, is_repetition) in self.order(streams) {
+        let free = (part != Part::Engine).then_some(None);
+        let all: Vec<_> = streams.iter().copied().map(Some).chain(free).collect();
+        for (asked, is_repetition) in self.order(&all) {
             if is_repetition && self.is_late() {
                 self.notes.push(format!("{}: repetitions were omitted because the time ran out", part.word()));
                 break;
             }
+            let n = asked.or(self.usual_streams).unwrap_or(most);
             // Fewer streams may carry as much less; too little is seen at once, and too much only after a long time.
             let guess = |(m, rate): &(u32, f64)| rate * f64::from(n.min(*m)) / f64::from(*m);
             let rate = known.iter().map(guess).fold(0.0, f64::max);
             let least = whole - self.profile.run.as_secs_f64() / 2.0;
             let bytes = rate * (whole - self.lost(whole) / 2.0);
-            let run = self.long_enough(n, bytes, (least, whole), &mut run_of)?;
+            let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
             known.push((n, self.rate(&run)));
             runs.push(run);
         }
@@ -242,22 +314,23 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// A run that lasts, without its start, at least as long as the first of two spans; the second is what it is sized for.
+    /// A run that is long enough to say something.
     fn long_enough(
         &mut self,
-        streams: u32,
+        streams: Option<u32>,
         mut bytes: f64,
-        (least, whole): (f64, f64),
-        run_of: &mut dyn FnMut(&mut Self, u32, f64) -> Result<Run>,
+        length: Length,
+        run_of: RunOf<'_, 'a>,
     ) -> Result<Run> {
         let mut run = run_of(self, streams, bytes)?;
         for _ in 1..SIZES_MAX {
             let seconds = self.without_start(&run);
-            if seconds >= least || bytes >= BYTES_MAX as f64 || self.is_late() {
+            let is_enough = seconds >= length.least && !(length.must_be_steady && run.steady.is_none());
+            if is_enough || bytes >= BYTES_MAX as f64 || self.is_late() {
                 break;
             }
             let lost = self.lost(seconds);
-            bytes = bytes_of(&run) * ((whole - lost) / (seconds - lost)).clamp(1.0, GROWTH_MAX);
+            bytes = bytes_of(&run) * ((length.whole - lost) / (seconds - lost)).clamp(GROWTH_MIN, GROWTH_MAX);
             run = run_of(self, streams, bytes)?;
         }
         Ok(run)
@@ -295,12 +368,12 @@ impl<'a> Prober<'a> {
     }
 
     /// Every setting once, in random order, and then again; with whether it is a repetition.
-    fn order(&self, streams: &[u32]) -> Vec<(u32, bool)> {
+    fn order<T: Copy>(&self, settings: &[T]) -> Vec<(T, bool)> {
         let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64) | 1;
         let mut all = Vec::new();
         let repetitions = if self.is_mostly_warm_up() { 1 } else { self.profile.repetitions };
         for repetition in 0..repetitions {
-            let mut left = streams.to_vec();
+            let mut left = settings.to_vec();
             while !left.is_empty() {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let place = (seed >> 33) as usize % left.len();
@@ -310,10 +383,16 @@ impl<'a> Prober<'a> {
         all
     }
 
-    fn transfer(&mut self, sources: Vec<Location>, to: Location, streams: u32, size: (u64, u64)) -> Result<Run> {
-        let is_remote = to.is_remote();
+    fn transfer(
+        &mut self,
+        sources: Vec<Location>,
+        to: Location,
+        asked: Option<u32>,
+        (files, file_bytes): (u64, u64),
+    ) -> Result<Run> {
+        let (is_remote, to_storage) = (to.is_remote(), !to.is_synthetic());
         let mut request = Request::plain(sources, to);
-        request.spec.streams = Some(streams);
+        request.spec.streams = asked;
         (request.spec.options.engine, request.spec.options.depths) = self.storage;
         let (began, cpu) = (Instant::now(), processor_seconds());
         let mut looks = Vec::new();
@@ -323,16 +402,23 @@ impl<'a> Prober<'a> {
         if let Some(error) = finished.error {
             return Err(error);
         }
-        let rtt_us = finished.ended.report.as_ref().map_or(0, |report| report.snapshot.stream_facts.rtt_us_min);
+        let report = finished.ended.report.as_ref();
+        let begun = report.and_then(|report| report.tuning.first()).map(|log| log.streams).filter(|n| *n > 0);
+        self.usual_streams = self.usual_streams.or(begun);
+        let rtt_us = report.map_or(0, |report| report.snapshot.stream_facts.rtt_us_min);
         if is_remote && rtt_us > 0 {
             let rtt_seconds = rtt_us as f64 / 1e6;
             let is_shorter = self.rtt_seconds == 0.0 || rtt_seconds < self.rtt_seconds;
             self.rtt_seconds = if is_shorter { rtt_seconds } else { self.rtt_seconds };
         }
         let steady = Steady::of(&looks, self.warm_up()).filter(|_| is_remote && self.warm_up() > 0.0);
-        let (files, file_bytes) = size;
-        let seconds = finished.ended.seconds.max(1e-6);
-        Ok(Run { streams, files, file_bytes, seconds, cpu_seconds: processor_seconds() - cpu, steady })
+        let (seconds, cpu_seconds) = (finished.ended.seconds.max(1e-6), processor_seconds() - cpu);
+        self.held_bytes += if to_storage { files * file_bytes } else { 0 };
+        if self.held_bytes > HELD_BYTES_MAX {
+            self.clean();
+        }
+        let streams = asked.or(begun).unwrap_or(1);
+        Ok(Run { streams, files, file_bytes, seconds, cpu_seconds, steady, is_free: asked.is_none() })
     }
 
     /// Somebody else's figures of it were given.
@@ -364,19 +450,21 @@ impl<'a> Prober<'a> {
         self.below(&format!("{}/{}/", self.directory, self.written))
     }
 
-    /// Removes what was written. What cannot be removed is named.
+    /// Removes what was written, also when the user has stopped everything else. What cannot be removed is named.
     pub fn clean(&mut self) {
-        if self.written == 0 {
+        if self.written == self.cleaned {
             return;
         }
-        let removed = self.below(&self.directory).and_then(|location| {
-            let place = self.places.place(&location)?;
+        (self.cleaned, self.held_bytes) = (self.written, 0);
+        let Ok(location) = self.below(&self.directory) else { return };
+        let places = self.places.unstopped();
+        let removed = places.place(&location).and_then(|place| {
             let objects = vec![Doomed { path: place.path.clone(), version: None }];
             let question = Question::Remove { objects, is_recursive: true, may_be_directory: false };
-            place.ask(&question, &self.places.interrupt, &mut |_| true)?.finished().map(drop)
+            place.ask(&question, &places.interrupt, &mut |_| true)?.finished().map(drop)
         });
         if let Err(e) = removed {
-            note(&format!("{} in {} was not removed: {}", self.directory, self.destination, told(&e)));
+            note(&format!("{location} was not removed: {}; `thalweg rm -r {location}` removes it", told(&e)));
         }
     }
 }
@@ -404,7 +492,12 @@ fn largest(root: &Path) -> Vec<(PathBuf, u64)> {
             }
         }
     }
+    files.retain(|(_, bytes)| *bytes <= READ_FILE_BYTES_MAX);
     files.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    // Of files that are all too large, the smallest; it is read whole.
+    let is_too_large = |(_, bytes): &(PathBuf, u64)| *bytes > READ_BYTES_MAX;
+    let large = files.iter().take_while(|file| is_too_large(file)).count();
+    files.drain(..large.min(files.len().saturating_sub(1)));
     // The same name twice would be one file at the destination.
     let mut names = std::collections::BTreeSet::new();
     files.retain(|(path, _)| path.file_name().is_some_and(|name| names.insert(name.to_owned())));

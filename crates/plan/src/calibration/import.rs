@@ -43,7 +43,15 @@ pub fn import(part: Part, text: &str) -> Result<Imported, String> {
 fn run(streams: u64, bytes: f64, seconds: f64) -> Option<Run> {
     let streams = u32::try_from(streams).ok().filter(|streams| (1..=10_000).contains(streams))?;
     let file_bytes = (bytes / f64::from(streams)) as u64;
-    Some(Run { streams, files: u64::from(streams), file_bytes, seconds, cpu_seconds: 0.0, steady: None })
+    Some(Run {
+        streams,
+        files: u64::from(streams),
+        file_bytes,
+        seconds,
+        cpu_seconds: 0.0,
+        steady: None,
+        is_free: false,
+    })
 }
 
 /// What the receiver got: what is in the sender's buffers at the end has not arrived.

@@ -5,6 +5,7 @@
 //! measurements of one setting are. Not here: measuring (`cli`), steady models (`graph`, `solve`).
 
 mod written;
+mod level;
 mod ramp;
 mod predict;
 mod model;

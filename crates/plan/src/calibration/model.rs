@@ -1,7 +1,8 @@
 //! A calibration as a model with one knob, `streams`: what was measured, as tables, in a row from source to destination.
 
-use super::predict::{DataSet, candidates, level};
-use super::written::{Calibration, Part, Unusable, bytes_of};
+use super::level::level;
+use super::predict::{DataSet, candidates, level_of_bytes};
+use super::written::{Calibration, Part, Unusable};
 use crate::graph::{Count, Edge, Graph, Knob, Law, Node};
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ impl Calibration {
                 let point = |n: &u32| {
                     let rate = match part {
                         Part::Metadata => mean * level(self, part, *n, |run| run.files as f64)?,
-                        _ => level(self, part, *n, bytes_of)?,
+                        _ => level_of_bytes(self, part, *n)?,
                     };
                     Some((n.to_string(), rate))
                 };

@@ -1,10 +1,16 @@
 //! The rate of a transfer from a calibration: for each number of streams the slowest part sets the pace of bytes, small files
 //! pay for themselves, and the scatter of the measurements becomes an interval.
 
-use super::written::{Calibration, Part, Run, Unusable, bytes_of, median};
+use super::level::{level, settings};
+use super::ramp::{RTT_SECONDS_MIN, warm_up_seconds};
+use super::written::{Calibration, Part, Run, Unusable, bytes_of, kinds, median};
+use crate::streams::STREAMS_CHOSEN_MAX;
 
 /// The share of the best rate that fewer streams must keep, as in `solve`.
 const SHARE_KEPT: f64 = 0.98;
+/// Other numbers of streams have to promise this much more than the number that a transfer without a plan begins with: what two runs
+/// with one setting differ by is of that size.
+const STREAMS_WORTH: f64 = 1.05;
 const DRAWS: usize = 2_000;
 /// Least scatter (one sigma, relative) between two runs of one setting: quick profiles repeat too little to see it.
 const SCATTER_MIN: f64 = 0.03;
@@ -77,7 +83,7 @@ impl Gains {
     }
 }
 
-/// Predicts a transfer, for the number of streams that is asked for or, without one, for the fewest that keep the best rate.
+/// Predicts a transfer, for the number of streams that is asked for or, without one, for the number that is best.
 pub fn predict(calibration: &Calibration, data: &DataSet, asked: Option<u32>) -> Result<Prediction, Unusable> {
     predict_with(calibration, data, asked, &Gains::default())
 }
@@ -95,15 +101,23 @@ pub fn predict_with(
     }
     let choices: Vec<(u32, f64)> =
         candidates(calibration).into_iter().map(|n| (n, median_rate(calibration, data, n, gains))).collect();
-    let streams = asked.unwrap_or(fewest(&choices));
+    let streams = asked.unwrap_or(best(&choices, calibration.usual_streams));
     let levels = Levels::at(calibration, streams);
     let scatters = Part::ALL.map(|part| scatter(calibration, part));
+    let of_start = scatter_of_start(calibration);
+    // Its runs went through the network, and were as fast: what slows that down slows them down, not each by itself.
+    let is_behind = is_behind(calibration, streams);
     let mut random = Random(0x5eed_0f7a_1e57_ca11);
     let mut counts = [0usize; Part::ALL.len()];
     let mut rates: Vec<f64> = (0..DRAWS)
         .map(|_| {
             let factor = |part: Part| gains.of(part) * random.of(&scatters[part as usize]);
-            let draw = Draw { factors: Part::ALL.map(factor) };
+            let mut factors = Part::ALL.map(factor);
+            if is_behind {
+                let network = factors[Part::Network as usize] / gains.of(Part::Network);
+                factors[Part::Write as usize] = gains.of(Part::Write) * network;
+            }
+            let draw = Draw { factors, before: random.of(&of_start) };
             let (rate, part) = rate(&levels, data, &draw);
             counts[part as usize] += 1;
             rate
@@ -124,6 +138,8 @@ pub fn predict_with(
 /// How far the parts are from their medians in one imagined transfer.
 struct Draw {
     factors: [f64; Part::ALL.len()],
+    /// Of the time before the streams are at their rate.
+    before: f64,
 }
 
 /// What each part gives with so many streams: bytes a second, or for the last files a second.
@@ -145,13 +161,15 @@ impl Levels<'_> {
 
 /// The rate that is expected with so many streams.
 pub fn median_rate(calibration: &Calibration, data: &DataSet, streams: u32, gains: &Gains) -> f64 {
-    rate(&Levels::at(calibration, streams), data, &Draw { factors: gains.0 }).0
+    rate(&Levels::at(calibration, streams), data, &Draw { factors: gains.0, before: 1.0 }).0
 }
 
-/// Of numbers of streams with their rates, the least that keeps the best rate.
-pub fn fewest(choices: &[(u32, f64)]) -> u32 {
+/// Of numbers of streams with their rates, the usual one unless another is clearly better; then the least that keeps the best rate.
+pub fn best(choices: &[(u32, f64)], usual: Option<u32>) -> u32 {
     let best = choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
-    choices.iter().find(|(_, rate)| *rate >= best * SHARE_KEPT).map_or(1, |(n, _)| *n)
+    let is_good = |(n, rate): &&(u32, f64)| Some(*n) == usual && rate * STREAMS_WORTH >= best;
+    let fewest = || choices.iter().find(|(_, rate)| *rate >= best * SHARE_KEPT);
+    choices.iter().find(is_good).or_else(fewest).map_or(1, |(n, _)| *n)
 }
 
 /// Bytes a second, and the part that limits them.
@@ -175,19 +193,23 @@ fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
     let seconds = sum(&each);
     let limit = if a * data.files() as f64 > sum(&of_bytes) { Part::Metadata } else { slowest };
     let ramp = calibration.ramp_seconds(*streams, data.bytes() / seconds.max(1e-9), data.bytes());
-    (data.bytes() / (calibration.start() + ramp + seconds).max(1e-9), limit)
+    let before = (calibration.start() + ramp) * draw.before;
+    (data.bytes() / (before + seconds).max(1e-9), limit)
 }
 
-/// The median rate of a part. Storage behind a network that held it back with the most streams that were tried for storage gives more
-/// with more, as the network does.
+/// The median rate of a part. Storage behind a network that held it back gives what the network does: over a long path its runs have no
+/// steady part, and say less than those of the network. Over a short one that is so only with more streams than were tried for storage.
 pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Option<f64> {
     let found = level(calibration, part, streams, bytes_of)?;
     let most = settings(calibration.runs(part)).last().copied()?;
-    if part != Part::Write || streams <= most || !is_behind(calibration, most) {
+    if part != Part::Write || !is_behind(calibration, streams.min(most)) {
         return Some(found);
     }
     let network = |streams: u32| level(calibration, Part::Network, streams, bytes_of);
-    Some(found * (network(streams)? / network(most)?).max(1.0))
+    if warm_up_seconds(calibration.rtt_seconds) > 0.0 {
+        return Some(found.max(network(streams)?));
+    }
+    Some(if streams > most { found * (network(streams)? / network(most)?).max(1.0) } else { found })
 }
 
 /// Whether writing with so many streams is as fast as the network before it lets it be.
@@ -196,32 +218,11 @@ pub fn is_behind(calibration: &Calibration, streams: u32) -> bool {
     network.zip(write).is_some_and(|(network, write)| write >= AS_FAST * network)
 }
 
-/// The median at so many streams; between two measured numbers a straight line, beyond them the nearest.
-pub fn level(calibration: &Calibration, part: Part, streams: u32, amount: impl Fn(&Run) -> f64) -> Option<f64> {
-    let at = settings(calibration.runs(part));
-    let of = |n: u32| {
-        let runs = calibration.runs(part).iter().filter(|run| run.streams == n);
-        median(runs.map(|run| amount(run) / calibration.steady_seconds(part, run)).collect())
-    };
-    let above = at.iter().position(|n| *n >= streams).unwrap_or(at.len().checked_sub(1)?);
-    let (high, low) = (at[above], at[above.saturating_sub(1)]);
-    if high <= streams || low >= streams || high == low {
-        return of(if low >= streams { low } else { high });
-    }
-    let share = f64::from(streams - low) / f64::from(high - low);
-    Some(of(low)? * (1.0 - share) + of(high)? * share)
-}
-
-fn settings(runs: &[Run]) -> Vec<u32> {
-    let mut settings: Vec<u32> = runs.iter().map(|run| run.streams).collect();
-    settings.sort_unstable();
-    settings.dedup();
-    settings
-}
-
-/// All numbers of streams that some part was measured at.
+/// All numbers of streams that some part was measured at, and the usual one.
 pub fn candidates(calibration: &Calibration) -> Vec<u32> {
-    let mut all: Vec<u32> = calibration.measured.iter().flat_map(|measured| settings(&measured.runs)).collect();
+    let measured = calibration.measured.iter().flat_map(|measured| settings(&measured.runs));
+    // Another tool may have been run with more than a transfer takes.
+    let mut all: Vec<u32> = measured.chain(calibration.usual_streams).map(|n| n.min(STREAMS_CHOSEN_MAX)).collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -237,17 +238,31 @@ struct Scatter {
 
 fn scatter(calibration: &Calibration, part: Part) -> Scatter {
     let runs = calibration.runs(part);
-    let all = settings(runs);
+    let all = kinds(runs);
     let sigma = if runs.len() > all.len() { SCATTER_MIN } else { SCATTER_UNSEEN };
     let mut errors = Vec::new();
-    for n in all {
-        let rates = runs.iter().filter(|run| run.streams == n);
+    for kind in all {
+        let rates = runs.iter().filter(|run| (run.streams, run.is_free) == kind);
         let amount = |run: &Run| run.files as f64 * run.file_bytes.max(1) as f64;
         let rates: Vec<f64> = rates.map(|run| amount(run) / calibration.steady_seconds(part, run)).collect();
         let Some(middle) = median(rates.clone()) else { continue };
-        errors.extend(rates.iter().map(|rate| (rate / middle).ln()));
+        // Few runs are nearer to their own median than the next one will be.
+        let count = rates.len() as f64;
+        let wider = if count > 1.0 { ((count + 1.0) / (count - 1.0)).sqrt() } else { 1.0 };
+        errors.extend(rates.iter().map(|rate| (rate / middle).ln() * wider));
     }
     Scatter { errors, sigma }
+}
+
+/// How far the starts of sessions, and with them their ramps, are from each other.
+fn scatter_of_start(calibration: &Calibration) -> Scatter {
+    let middle = calibration.start();
+    let is_far = calibration.rtt_seconds >= RTT_SECONDS_MIN;
+    let errors = calibration.start_seconds.iter().filter(|seconds| **seconds > 0.0 && middle > 0.0);
+    Scatter {
+        errors: errors.map(|seconds| (seconds / middle).ln()).collect(),
+        sigma: if is_far { SCATTER_UNSEEN } else { SCATTER_MIN },
+    }
 }
 
 /// The generator SplitMix64: the same prediction for the same calibration, always.

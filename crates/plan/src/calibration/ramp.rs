@@ -4,7 +4,7 @@
 //! run says nothing of the path. Where a run was looked at while it ran, what moved after a warm-up counts, and the rest of its time
 //! is the ramp; elsewhere the doublings stand for it.
 
-use super::predict::level;
+use super::level::level;
 use super::written::{Calibration, Part, Run, Steady, bytes_of};
 
 /// The first window of a stream: ten segments of 1448 bytes (RFC 6928).
@@ -14,9 +14,11 @@ const WARM_UP_ROUND_TRIPS: f64 = 20.0;
 /// Streams that left slow start early are still growing after it.
 const WARM_UP_SECONDS_MIN: f64 = 2.0;
 /// Below this round trip slow start is over within hundredths of a second, which no run notices.
-const RTT_SECONDS_MIN: f64 = 2e-3;
+pub const RTT_SECONDS_MIN: f64 = 2e-3;
 /// After so many, rate and ramp agree within a hundredth.
 const RAMP_ROUNDS: u32 = 5;
+/// No file takes less: two runs may differ by chance.
+const FILE_SECONDS_MIN: f64 = 1e-6;
 /// Looks after the warm-up that a slope is taken from.
 const LOOKS_MIN: usize = 8;
 
@@ -45,6 +47,16 @@ impl Steady {
         let seconds = steady[steady.len() - 1].0 - steady[0].0;
         let moved = over / of * seconds;
         (seconds > 0.0 && moved >= 1.0).then_some(Steady { bytes: moved as u64, seconds })
+    }
+}
+
+impl Steady {
+    /// What one run took longer than another for the files that it had more. Over a long path a short run is little but its session's start,
+    /// which both have.
+    pub fn between(few: &Run, many: &Run) -> Option<Steady> {
+        let files = many.files.checked_sub(few.files).filter(|files| *files > 0)?;
+        let seconds = (many.seconds - few.seconds).max(files as f64 * FILE_SECONDS_MIN);
+        Some(Steady { bytes: files * many.file_bytes, seconds })
     }
 }
 

@@ -6,7 +6,7 @@
 //! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
 
 use super::predict::{
-    DataSet, Gains, Prediction, candidates, fewest, is_behind, level_of_bytes, median_rate, predict_with,
+    DataSet, Gains, Prediction, best, candidates, is_behind, level_of_bytes, median_rate, predict_with,
 };
 use super::written::{Calibration, EngineRun, Part, Unusable, median};
 use crate::window::shown;
@@ -61,7 +61,7 @@ pub fn choose(
     let (storage, mut prediction) = if is_worth_it { (other, by_other) } else { (as_it_is, plain) };
     let (compression, of_compression) =
         compression(calibration, data, streams, samples, &mut prediction, &storage.gains)?;
-    let mut settings = vec![of_streams(&prediction, streams)];
+    let mut settings = vec![of_streams(&prediction, streams, calibration.usual_streams)];
     settings.extend(storage.settings);
     settings.push(of_compression);
     Ok(Chosen { prediction, engine: storage.engine, depths: storage.depths, compression, settings })
@@ -71,12 +71,15 @@ fn setting(name: &str, value: impl ToString, reason: String) -> Setting {
     Setting { name: name.to_owned(), value: value.to_string(), reason }
 }
 
-fn of_streams(found: &Prediction, asked: Option<u32>) -> Setting {
+fn of_streams(found: &Prediction, asked: Option<u32>, usual: Option<u32>) -> Setting {
     let best = found.choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let own = found.choices.iter().find(|(n, _)| *n == found.streams).map_or(found.p50, |(_, rate)| *rate);
     let limit = found.bottlenecks.first().map_or("nothing known", |(part, _)| part.word());
     let reason = match asked {
         Some(_) => format!("asked for; {} expected, the best would be {}", shown(own), shown(best)),
+        None if usual == Some(found.streams) => {
+            format!("as without a plan, because no other number promises 5 % more; {limit} limits")
+        }
         None => format!("the fewest that keep 98 % of the best rate, {}; {limit} limits", shown(best)),
     };
     setting("streams", found.streams, reason)
@@ -108,10 +111,11 @@ impl Storage {
 /// The engine and depths with which the slower of both sides is fastest. One engine serves both sides: a side that was not measured
 /// forbids another one.
 fn storage(calibration: &Calibration) -> Storage {
-    let rate = |part: Part, engine: &str, depth: u32| {
+    let rates = |part: Part, engine: &str, depth: u32| -> Vec<f64> {
         let is_it = |run: &&EngineRun| run.part == part && run.engine == engine && run.depth == depth;
-        median(calibration.engines.iter().filter(is_it).map(|run| run.bytes_per_second()).collect())
+        calibration.engines.iter().filter(is_it).map(|run| run.bytes_per_second()).collect()
     };
+    let rate = |part: Part, engine: &str, depth: u32| median(rates(part, engine, depth));
     let mut depths: Vec<u32> = calibration.engines.iter().map(|run| run.depth).collect();
     depths.sort_unstable();
     depths.dedup();
@@ -123,12 +127,17 @@ fn storage(calibration: &Calibration) -> Storage {
     let mut found = Storage::as_it_is(setting("engine", Engine::Auto, "both sides were not measured".to_owned()));
     let [Some(read), Some(write)] = as_it_is else { return found };
     let mut least = read.min(write) * WORTH;
+    let slower = if read <= write { Part::Read } else { Part::Write };
+    let fastest = rates(slower, Engine::Auto.name(), 0).into_iter().fold(0.0, f64::max);
     for engine in [Engine::Plain, Engine::Uring] {
         let (Some(by_read), Some(by_write)) = (best(Part::Read, engine.name()), best(Part::Write, engine.name()))
         else {
             continue;
         };
-        if by_read.1.min(by_write.1) < least {
+        // The best of several depths is better by chance alone; no run of it may be slower than one as it is.
+        let depth = if slower == Part::Read { by_read.0 } else { by_write.0 };
+        let is_clear = rates(slower, engine.name(), depth).into_iter().all(|rate| rate >= fastest);
+        if by_read.1.min(by_write.1) < least || !is_clear {
             continue;
         }
         least = by_read.1.min(by_write.1);
@@ -181,17 +190,17 @@ fn compression(
     };
     let all = streams.map_or_else(|| candidates(calibration), |n| vec![n]);
     let choices: Vec<_> = all.iter().map(|n| (*n, median_rate(calibration, data, *n, &at_most(*n)))).collect();
-    let n = fewest(&choices);
-    let best = predict_with(calibration, data, Some(n), &at_most(n))?;
+    let n = best(&choices, calibration.usual_streams);
+    let most = predict_with(calibration, data, Some(n), &at_most(n))?;
     let of_sample = sample_at(n).map_or_else(String::new, told);
-    if raised(n).of(Part::Network) < 1.0 || best.p50 < prediction.p50 * WORTH {
+    if raised(n).of(Part::Network) < 1.0 || most.p50 < prediction.p50 * WORTH {
         return none(format!("it would not pay: {of_sample}"));
     }
     let reason =
-        format!("the network limits, and {of_sample}: up to {} instead of {}", shown(best.p50), shown(prediction.p50));
+        format!("the network limits, and {of_sample}: up to {} instead of {}", shown(most.p50), shown(prediction.p50));
     let expected = predict_with(calibration, data, Some(n), &raised(n))?;
     let choices = all.iter().map(|n| (*n, median_rate(calibration, data, *n, &raised(*n)))).collect();
-    *prediction = Prediction { p95: best.p95.max(expected.p95), choices, ..expected };
+    *prediction = Prediction { p95: most.p95.max(expected.p95), choices, ..expected };
     Ok((Compression::Auto, setting("compress", Compression::Auto, reason)))
 }
 

@@ -32,6 +32,9 @@ pub struct Run {
     /// Where it was looked at while it ran: what moved after slow start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
+    /// It only began with so many streams, and changed them as a transfer does that nobody tells how many to use.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_free: bool,
 }
 
 /// A stretch of a run at a steady rate.
@@ -142,6 +145,9 @@ pub struct Calibration {
     pub circumstances: Circumstances,
     /// What a transfer of nearly nothing takes.
     pub start_seconds: Vec<f64>,
+    /// What a transfer begins with that nobody tells how many to use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual_streams: Option<u32>,
     /// Of the way to the endpoint, the shortest; 0 within this host.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rtt_seconds: f64,
@@ -259,14 +265,14 @@ impl Calibration {
         let is_unstable = |part: &Part| {
             let runs = self.runs(*part);
             let rate = |run: &Run| run.files as f64 * run.file_bytes.max(1) as f64 / self.steady_seconds(*part, run);
-            let at = |streams: u32| runs.iter().filter(move |run| run.streams == streams).map(rate);
-            let scatter = |streams: u32| {
-                let (count, sum) = at(streams).fold((0.0, 0.0), |(count, sum), rate| (count + 1.0, sum + rate));
+            let at = |kind| runs.iter().filter(move |run| (run.streams, run.is_free) == kind).map(rate);
+            let scatter = |kind| {
+                let (count, sum) = at(kind).fold((0.0, 0.0), |(count, sum), rate| (count + 1.0, sum + rate));
                 let mean = sum / count;
-                let squares: f64 = at(streams).map(|rate| (rate - mean).powi(2)).sum();
+                let squares: f64 = at(kind).map(|rate| (rate - mean).powi(2)).sum();
                 if count > 1.0 { (squares / (count - 1.0)).sqrt() / mean } else { 0.0 }
             };
-            runs.iter().any(|run| scatter(run.streams) > SCATTER_MAX)
+            kinds(runs).into_iter().any(|kind| scatter(kind) > SCATTER_MAX)
         };
         Part::ALL.into_iter().filter(is_unstable).collect()
     }
@@ -275,6 +281,14 @@ impl Calibration {
     pub fn start(&self) -> f64 {
         median(self.start_seconds.clone()).unwrap_or(0.0)
     }
+}
+
+/// Runs of one kind tell how far apart two of them may be.
+pub fn kinds(runs: &[Run]) -> Vec<(u32, bool)> {
+    let mut kinds: Vec<_> = runs.iter().map(|run| (run.streams, run.is_free)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
 }
 
 /// The middle value, or the mean of the two in the middle.

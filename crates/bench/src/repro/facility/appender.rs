@@ -22,7 +22,7 @@ pub const GROWING: &str = "inprogress";
 /// The last name.
 pub const STOP: &str = "STOP";
 
-/// Sizes of all magnitudes, the smallest and the largest among them, that add up to the volume.
+/// Sizes of all magnitudes, the smallest and the largest among them, that add up to the volume; in no order.
 pub fn sizes(volume: u64, seed: u64) -> Vec<u64> {
     let largest = (volume / LARGEST_SHARE).clamp(BYTES_MIN, BYTES_MAX);
     let mut sizes = vec![BYTES_MIN, largest];
@@ -35,6 +35,9 @@ pub fn sizes(volume: u64, seed: u64) -> Vec<u64> {
         let size = ((BYTES_MIN as f64 * drawn.exp()) as u64).clamp(1, left);
         sizes.push(size);
         left -= size;
+    }
+    for last in (1..sizes.len()).rev() {
+        sizes.swap(last, (unit_interval(seed, 2, last as u64) * (last + 1) as f64) as usize);
     }
     sizes
 }
@@ -86,7 +89,8 @@ mod tests {
         for volume in [1 << 20, 64 << 20, 4_000_000_000] {
             let sizes = sizes(volume, 7);
             assert_eq!(sizes.iter().sum::<u64>(), volume);
-            assert_eq!(sizes[..2], [BYTES_MIN, (volume / 8).min(BYTES_MAX)]);
+            let (least, most) = (sizes.iter().min(), sizes.iter().max());
+            assert!(*least.unwrap() <= BYTES_MIN && *most.unwrap() == (volume / 8).min(BYTES_MAX), "{sizes:?}");
         }
     }
 

@@ -12,6 +12,9 @@ use std::ffi::OsString;
 /// Shorter copies come to nothing that would help the next.
 const REMEMBERED_SECONDS_MIN: f64 = 5.0;
 
+/// Files grow while a plan is made of them.
+const SAME_BYTES: f64 = 0.01;
+
 /// What a copy with --plan goes by.
 pub struct Followed {
     planned: Option<Planned>,
@@ -77,14 +80,14 @@ fn remember(request: &Request, ended: &Ended) -> Result<()> {
     }
 }
 
-/// Keeps what came of a plan, where the copy moved all that was planned, as it was planned, to where it was planned for. That it cannot
+/// Keeps what came of a plan, where the copy moved what was planned, as it was planned, to where it was planned for. That it cannot
 /// be kept fails no copy.
 fn keep_outcome(planned: &Planned, request: &Request, ended: &Ended) -> Result<()> {
     let is_whole = ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0;
     let spec = &request.spec;
     let is_free = spec.choice.is_everything() && spec.options.pace.is_none();
-    let has_streams = spec.streams.is_none_or(|streams| streams == planned.streams);
-    if !is_whole || !is_free || !has_streams || planned.of.is_empty() {
+    let is_all = ended.files_ok == planned.files && (ended.bytes as f64 / planned.bytes - 1.0).abs() < SAME_BYTES;
+    if !is_whole || !is_free || !is_all || !planned.is_followed_by(spec) || planned.of.is_empty() {
         return Ok(());
     }
     match calibrations::of_destination(&spec.destination)? {

@@ -4,7 +4,7 @@ use super::values::shown_rate;
 use crate::calibrations::{self, Outcome};
 use crate::exit::{Error, Result, error, usage};
 use crate::output::{counted, note, shown};
-use model::options::{Compression, Depths, Engine};
+use model::options::{Compression, Depths, Engine, Fsync, Verify};
 use model::quantity::{ByteCount, duration};
 use model::{Exit, Location, TransferSpec};
 use plan::calibration::{
@@ -143,7 +143,9 @@ fn doubts(calibration: &mut Calibration, source: &Location) -> Result<Vec<String
     let now = calibrations::circumstances(&calibration.circumstances.profile);
     let may_be = |doubt: String| format!("the calibration of {of} may be stale: {doubt}");
     let mut doubts: Vec<String> = calibration.doubts(&now).into_iter().map(may_be).collect();
-    if super::report::stale(&calibrations::outcomes()?.0).contains(&calibration.of) {
+    let mut outcomes = calibrations::outcomes()?.0;
+    outcomes.retain(|outcome| outcome.time >= calibration.circumstances.taken);
+    if super::report::stale(&outcomes).contains(&calibration.of) {
         doubts.push(format!(
             "the calibration of {of} is stale: the last copies were outside their intervals (`thalweg plan report`)"
         ));
@@ -213,6 +215,20 @@ impl Planned {
         let (time, of, streams) = (calibrations::now(), self.of.clone(), self.streams);
         let measured = bytes as f64 / seconds.max(1e-9);
         Outcome { v: 1, time, of, streams, p5, p50, p95, measured, bytes, files, seconds }
+    }
+
+    /// Whether a request kept to all of its settings, and asks for no more than copying than what was calibrated.
+    pub fn is_followed_by(&self, spec: &TransferSpec) -> bool {
+        let options = &spec.options;
+        let is_kept = |Setting { name, value, .. }: &Setting| match name.as_str() {
+            "engine" => options.engine.to_string() == *value,
+            "compress" => options.compression.to_string() == *value,
+            "read-depth" => options.depths.read.to_string() == *value,
+            "write-depth" => options.depths.write.to_string() == *value,
+            _ => spec.streams.is_none_or(|streams| streams == self.streams),
+        };
+        let is_plain = options.verify == Verify::default() && options.fsync == Fsync::default();
+        is_plain && self.settings.iter().all(is_kept)
     }
 
     /// Gives a request the settings of the plan, but for those that its user chose.

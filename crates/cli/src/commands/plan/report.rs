@@ -28,7 +28,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     let (outcomes, unread) = calibrations::outcomes()?;
     let accuracy = Accuracy::of(&outcomes);
-    let stale = stale(&outcomes);
+    let is_of_now = |outcome: &&Outcome| calibrations::taken(&outcome.of).is_none_or(|taken| outcome.time >= taken);
+    let stale = stale(&outcomes.iter().filter(is_of_now).cloned().collect::<Vec<_>>());
     if args.json {
         let Accuracy { within, error_median, width_median } = accuracy;
         let share_within = (!outcomes.is_empty()).then(|| within as f64 / outcomes.len() as f64);
