@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use hub::{Error, Submitted, Taken};
 use model::{Exit, JobId};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -21,7 +22,12 @@ pub async fn ask<T: Send + 'static>(call: impl FnOnce() -> Result<T, Error> + Se
 pub fn text_of(body: Result<Bytes, BytesRejection>) -> Result<String, Problem> {
     let usage = |text: String| Error::new(Exit::Usage, text).hint("docs/hub.md says what is expected");
     let body = body.map_err(|e| Problem::new(e.status(), usage(e.body_text())))?;
-    String::from_utf8(body.to_vec()).map_err(|_| usage("the body is not UTF-8".to_owned()).into())
+    String::from_utf8(body.into()).map_err(|_| usage("the body is not UTF-8".to_owned()).into())
+}
+
+/// What a body says; no key stands in it twice.
+pub fn parse<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    hub::parse_json(text).and_then(serde_json::from_value)
 }
 
 pub fn job_id(text: &str) -> Result<JobId, Problem> {

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(3);
 /// For a reader to take what was sent.
 const SLOW_MAX: Duration = Duration::from_secs(60);
 /// Answers of events that wait for a slow reader.
-const WAITING_MAX: usize = 16;
+const WAITING_MAX: usize = 1;
 
 /// The numbers that were asked for are none of this hub's.
 pub fn reset(last: i64) -> Response {
@@ -90,7 +90,7 @@ async fn send(
             quiet_since = Instant::now();
             timeout(SLOW_MAX, sender.send(std::mem::take(&mut text).into())).await.ok()?.ok()?;
         }
-        if subscription.is_behind() {
+        if subscription.has_more() {
             continue;
         }
         tokio::select! {

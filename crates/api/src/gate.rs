@@ -1,12 +1,13 @@
 //! What every request passes before it is answered: which host it was meant for, who asks, whether that one may, where a browser's
 //! request came from, how much it sends and how long it takes.
 //!
-//! Invariants: a request without a row in `table` is not answered; nothing of a body is read before its sender may send it; what a
-//! browser sends unasked changes nothing unless a page of this hub made it.
+//! Invariants: a request without a row in `table` is not answered; nothing of a body is read before its sender may send it, and what
+//! all bodies take together is bounded until they are answered; what a browser sends unasked changes nothing unless a page of this hub
+//! made it.
 
 use crate::asking::{Caller, Peer, caller};
 use crate::failures::TOKENS_MAX;
-use crate::problem::Problem;
+use crate::problem::{MEDIA_TYPE, Problem};
 use crate::served::Served;
 use crate::table::{self, Needs, Route};
 use axum::body::{Body, to_bytes};
@@ -18,10 +19,14 @@ use hub::Error;
 use model::{Exit, mutant};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-/// For a body to come whole.
+/// For a body to come whole, and before that for its room.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Of what axum says of a request that it refuses by itself.
+const REFUSAL_BYTES_MAX: usize = 4096;
 
 /// Of answers that say nothing else: they run nothing, load nothing from elsewhere, and stand in no frame.
 const HEADERS: &[(&str, &str)] = &[
@@ -40,9 +45,13 @@ const HEADERS: &[(&str, &str)] = &[
 pub async fn gate(State(served): State<Served>, request: Request, next: Next) -> Response {
     let (began, route) = (Instant::now(), route_of(&request));
     let mut answer = match pass(&served, request).await {
-        Ok(request) => next.run(request).await,
+        Ok((request, None)) => next.run(request).await,
+        Ok((request, Some(room))) => carry_out(request, room, next).await,
         Err(problem) => problem.into_response(),
     };
+    if answer.status().is_client_error() || answer.status().is_server_error() {
+        answer = as_problem(answer).await;
+    }
     let (method, path) = route.map_or(("any", "other"), |route| (route.method, route.path));
     served.requests.note((method, path, answer.status().as_u16()), began.elapsed());
     let headers = answer.headers_mut();
@@ -52,21 +61,48 @@ pub async fn gate(State(served): State<Served>, request: Request, next: Next) ->
     answer
 }
 
+/// The room of a body is taken until its request is answered, also where whoever sent it does not wait for that.
+async fn carry_out(request: Request, room: OwnedSemaphorePermit, next: Next) -> Response {
+    let answered = tokio::spawn(async move {
+        let answer = next.run(request).await;
+        drop(room);
+        answer
+    });
+    answered.await.unwrap_or_else(|_| {
+        Problem::from(Error::new(Exit::Fatal, "a thread of the hub failed; this is a bug")).into_response()
+    })
+}
+
+/// A query or a path that cannot be read, and a method that a path does not have, are refused like anything else.
+async fn as_problem(answer: Response) -> Response {
+    if answer.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == MEDIA_TYPE) {
+        return answer;
+    }
+    let status = answer.status();
+    let said = to_bytes(answer.into_body(), REFUSAL_BYTES_MAX).await.unwrap_or_default();
+    let text = match said.is_empty() {
+        true => status.canonical_reason().unwrap_or_default().to_lowercase(),
+        false => model::name::Escaped(&said).to_string(),
+    };
+    Problem::new(status, Error::new(Exit::Usage, text).hint("docs/hub.md lists what can be asked for")).into_response()
+}
+
 fn route_of(request: &Request) -> Option<&'static Route> {
     let path = request.extensions().get::<MatchedPath>()?;
     table::find(request.method(), path.as_str())
 }
 
-async fn pass(served: &Served, request: Request) -> Result<Request, Problem> {
+/// The request with its body, and the room that this takes.
+async fn pass(served: &Served, request: Request) -> Result<(Request, Option<OwnedSemaphorePermit>), Problem> {
     let (mut parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().copied().unwrap_or(Peer::Local(None));
     check_host(served, peer, &parts.headers)?;
     let matched = parts.extensions.get::<MatchedPath>().map(|path| path.as_str().to_owned());
     // What the router does not know either is refused by it.
-    let Some(path) = matched else { return Ok(Request::from_parts(parts, Body::empty())) };
+    let Some(path) = matched else { return Ok((Request::from_parts(parts, Body::empty()), None)) };
     let Some(route) = table::find(&parts.method, &path) else {
         return match table::ROUTES.iter().any(|route| route.path == path) {
-            true => Ok(Request::from_parts(parts, Body::empty())),
+            true => Ok((Request::from_parts(parts, Body::empty()), None)),
             false => Err(Problem::absent()),
         };
     };
@@ -87,8 +123,8 @@ async fn pass(served: &Served, request: Request) -> Result<Request, Problem> {
         }
         parts.extensions.insert(caller);
     }
-    let body = whole(served, route, &parts.headers, body).await?;
-    Ok(Request::from_parts(parts, body))
+    let (body, room) = whole(served, route, &parts.headers, body).await?;
+    Ok((Request::from_parts(parts, body), room))
 }
 
 /// Who asks. Wrong tokens are counted by address.
@@ -148,12 +184,17 @@ fn check_origin(peer: Peer, headers: &HeaderMap) -> Result<(), Problem> {
     Err(error.hint("use the hub's own console, or a token").into())
 }
 
-/// The body, within bounds of size, of time, and of what all bodies take together.
-async fn whole(served: &Served, route: &Route, headers: &HeaderMap, body: Body) -> Result<Body, Problem> {
+/// The body, within bounds of size, of time, and of what all bodies take together: its part of that is its room.
+async fn whole(
+    served: &Served,
+    route: &Route,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Body, Option<OwnedSemaphorePermit>), Problem> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let has_body = declared.is_some_and(|length| length > 0) || headers.contains_key(header::TRANSFER_ENCODING);
     if !has_body {
-        return Ok(Body::empty());
+        return Ok((Body::empty(), None));
     }
     let too_large = || {
         let text = format!("the body is larger than {} bytes", route.body_bytes_max);
@@ -164,14 +205,13 @@ async fn whole(served: &Served, route: &Route, headers: &HeaderMap, body: Body) 
         return Err(too_large());
     }
     let share = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-    let read = async {
-        let _share = served.bodies.acquire_many(share).await.ok()?;
-        Some(to_bytes(body, route.body_bytes_max).await)
+    let Ok(Ok(room)) = timeout(BODY_TIME_MAX, served.bodies.clone().acquire_many_owned(share)).await else {
+        let error = Error::new(Exit::Temporary, "the hub has as many requests with large bodies as it can hold");
+        return Err(error.hint("try again later, or send less at once").into());
     };
-    match timeout(BODY_TIME_MAX, read).await {
-        Ok(Some(Ok(bytes))) => Ok(Body::from(bytes)),
-        Ok(Some(Err(_))) => Err(too_large()),
-        Ok(None) => Err(Error::new(Exit::Temporary, "the hub is ending").hint("try again when it runs").into()),
+    match timeout(BODY_TIME_MAX, to_bytes(body, route.body_bytes_max)).await {
+        Ok(Ok(bytes)) => Ok((Body::from(bytes), Some(room))),
+        Ok(Err(_)) => Err(too_large()),
         Err(_) => {
             let error = Error::new(Exit::Usage, "the body did not come within 30 s").hint("send it without pauses");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, error))

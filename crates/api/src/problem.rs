@@ -7,6 +7,8 @@ use model::Exit;
 use serde_json::json;
 use std::time::Duration;
 
+pub const MEDIA_TYPE: &str = "application/problem+json";
+
 pub struct Problem {
     status: StatusCode,
     error: Error,
@@ -59,7 +61,7 @@ impl IntoResponse for Problem {
         }
         let mut response = (status, body.to_string()).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         headers.extend(seconds.map(|seconds| (header::RETRY_AFTER, HeaderValue::from(seconds))));
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"thalweg\""));

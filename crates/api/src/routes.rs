@@ -1,13 +1,13 @@
 //! What can be asked. Each answer is JSON of what `hub::Hub` says.
 
-use crate::answering::{Answer, ask, job_id, key_of, submitted, text_of};
+use crate::answering::{Answer, ask, job_id, key_of, parse, submitted, text_of};
 use crate::asking::Caller;
 use crate::follow::{follow, reset};
 use crate::problem::Problem;
 use crate::served::Served;
 use crate::{console, gate, rehearsals, samples, schedules, session, terms, tokens};
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -144,11 +144,8 @@ impl Asked {
 async fn list(
     State(served): State<Served>,
     Extension(Caller { who, .. }): Extension<Caller>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Query(asked): Query<Asked>,
 ) -> Answer {
-    let usage =
-        |e: QueryRejection| Error::new(Exit::Usage, e.body_text()).hint("docs/hub.md lists what can be asked for");
-    let Query(asked) = asked.map_err(usage)?;
     let filter = asked.filter()?;
     let limit = asked.limit.unwrap_or(PAGE_DEFAULT);
     let page = ask(move || served.hub.list(&who, &filter, asked.after, limit)).await?;
@@ -256,7 +253,7 @@ async fn add_endpoint(
     let endpoint = ask(move || {
         // What serde says of a text that is wrong would repeat parts of the ticket.
         let wrong = |_| Error::new(Exit::Usage, "an endpoint is `name`, `ticket` and `replace`");
-        let NewEndpoint { name, ticket, replace } = serde_json::from_str(&text).map_err(wrong)?;
+        let NewEndpoint { name, ticket, replace } = parse(&text).map_err(wrong)?;
         served.hub.add_endpoint(&who, &name, &ticket, replace)
     })
     .await?;

@@ -5,7 +5,7 @@ use crate::asking::Caller;
 use crate::problem::Problem;
 use crate::served::Served;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -87,15 +87,15 @@ struct Lines {
 async fn audit(
     State(served): State<Served>,
     Extension(Caller { who, .. }): Extension<Caller>,
-    asked: Result<Query<Lines>, QueryRejection>,
+    Query(Lines { after, limit, order, q }): Query<Lines>,
 ) -> Answer {
-    let usage =
-        |text: String| Problem::from(Error::new(Exit::Usage, text).hint("docs/hub.md lists what can be asked for"));
-    let Query(Lines { after, limit, order, q }) = asked.map_err(|e| usage(e.body_text()))?;
     let is_newest_first = match order.as_deref() {
         None | Some("oldest") => false,
         Some("newest") => true,
-        Some(other) => return Err(usage(format!("{other:?} is no order: oldest or newest"))),
+        Some(other) => {
+            let text = format!("{other:?} is no order: oldest or newest");
+            return Err(Error::new(Exit::Usage, text).hint("docs/hub.md lists what can be asked for").into());
+        }
     };
     let text = q.filter(|text| !text.is_empty());
     let wanted = AuditWanted { after, limit: limit.unwrap_or(PAGE_DEFAULT), is_newest_first, text };

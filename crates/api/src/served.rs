@@ -9,7 +9,7 @@ use hub::Hub;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
-/// In KiB: what bodies that are being read take together.
+/// In KiB: what bodies take together until their requests are answered.
 pub const BODIES_KIB_MAX: usize = 64 << 10;
 
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 //! The code stands in the fragment of a URL, which no browser sends anywhere; the page there posts it. The cookie is out of reach of
 //! scripts and is sent by pages of this hub alone.
 
-use crate::answering::{Answer, text_of};
+use crate::answering::{Answer, parse, text_of};
 use crate::asking::{Caller, Peer, cookie, cookie_name};
 use crate::failures::CODES_MAX;
 use crate::problem::Problem;
@@ -47,7 +47,7 @@ pub async fn begin(
 ) -> Answer {
     // What serde says of a text that is wrong would repeat parts of the code.
     let wrong = |_| Error::new(Exit::Usage, "a session begins with {\"code\": ...}").hint("thalweg console makes one");
-    let Begin { code } = serde_json::from_str(&text_of(body)?).map_err(wrong)?;
+    let Begin { code } = parse(&text_of(body)?).map_err(wrong)?;
     let Some((who, secret)) = served.sessions.redeem(&code) else {
         let wait = match peer {
             Peer::Remote { address, .. } => served.failures.note(address.ip(), CODES_MAX),

@@ -1,6 +1,6 @@
 //! The terms of endpoints over HTTP, for administrators.
 
-use crate::answering::{Answer, ask, text_of};
+use crate::answering::{Answer, ask, parse, text_of};
 use crate::asking::Caller;
 use crate::served::Served;
 use axum::body::Bytes;
@@ -36,7 +36,7 @@ async fn change(
             Error::new(Exit::Usage, format!("not a change: {e}"))
                 .hint("such as {\"version\": \"…\", \"contracts\": {\"office\": {\"rate\": \"2Gbit\"}}}; null ends a contract")
         };
-        let change: ContractChange = serde_json::from_str(&text).map_err(wrong)?;
+        let change: ContractChange = parse(&text).map_err(wrong)?;
         served.hub.change_contracts(&who, &name, change)
     });
     Ok(Json(told.await?).into_response())

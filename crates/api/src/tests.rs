@@ -2,18 +2,20 @@
 
 use crate::asking::Peer;
 use crate::failures::Failures;
+use crate::gate::gate;
 use crate::paces::Paces;
 use crate::routes::router;
 use crate::served::{BODIES_KIB_MAX, Served};
 use crate::sessions::Sessions;
 use crate::streams::Streams;
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::{Request, Response, StatusCode};
+use axum::routing::post;
 use hub::{Hub, Options, Principal, Scopes};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tower_service::Service;
 
 struct Room {
@@ -47,6 +49,10 @@ fn room() -> Room {
 
 impl Room {
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Response<Body> {
+        self.router.clone().call(Room::request(method, path, headers, Body::empty())).await.unwrap()
+    }
+
+    fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Body) -> Request<Body> {
         let address = REMOTE.parse().unwrap();
         let peer = Peer::Remote { address, local: "192.0.2.1:7741".parse().unwrap(), is_tls: true };
         let mut request = Request::builder().method(method).uri(path).extension(peer);
@@ -56,7 +62,7 @@ impl Room {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.router.clone().call(request.body(Body::empty()).unwrap()).await.unwrap()
+        request.body(body).unwrap()
     }
 
     fn admin(&self) -> Principal {
@@ -126,6 +132,94 @@ fn what_a_browser_sends_by_itself_changes_nothing() {
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
         let other = format!("thalweg_77411={secret}; thalweg={secret}");
         assert_eq!(room.ask("GET", "/api/v1/session", &[("cookie", &other)]).await.status(), StatusCode::UNAUTHORIZED);
+    });
+}
+
+async fn told(answer: Response<Body>) -> serde_json::Value {
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    serde_json::from_slice(&to_bytes(answer.into_body(), 1 << 16).await.unwrap()).unwrap()
+}
+
+#[test]
+fn whatever_is_refused_is_a_problem_that_says_why() {
+    run(async {
+        let room = room();
+        let token = room.token("a", "admin");
+        for (method, path, status, why) in [
+            ("GET", "/api/v1/events?after=x", 400, "query string"),
+            ("GET", "/api/v1/jobs?colour=red", 400, "colour"),
+            ("GET", "/api/v1/jobs/0123456789abcdef0123456789abcdef/failures?after=x", 400, "query string"),
+            ("GET", "/api/v1/audit?limit=x", 400, "query string"),
+            ("DELETE", "/api/v1/rules/x", 400, "u64"),
+            ("PUT", "/api/v1/jobs", 405, "method not allowed"),
+            ("GET", "/api/v1/nothing", 404, "nothing of this name"),
+        ] {
+            let answer = room.ask(method, path, &[("authorization", &token)]).await;
+            assert_eq!(answer.status().as_u16(), status, "{path}");
+            assert_eq!(answer.headers().contains_key("allow"), status == 405, "{path}");
+            let told = told(answer).await;
+            assert!(told["detail"].as_str().unwrap().contains(why), "{path}: {told}");
+        }
+    });
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_wherever_a_body_is_taken() {
+    run(async {
+        let room = room();
+        let token = room.token("a", "admin");
+        for (method, path, body) in [
+            ("POST", "/api/v1/jobs", r#"{"source":"a:x","source":"a:z","destination":"b:y"}"#),
+            ("POST", "/api/v1/schedules", r#"{"name":"n","times":{"at":["01:00"],"at":["02:00"]},"job":{}}"#),
+            ("POST", "/api/v1/tokens", r#"{"name":"n","name":"m","scopes":["read"],"seconds":60}"#),
+            ("POST", "/api/v1/rules", r#"{"rule":"allow token:n read a:","rule":"allow token:m read a:"}"#),
+            ("PATCH", "/api/v1/endpoints/a/terms", r#"{"version":"1","version":"2"}"#),
+        ] {
+            let length = body.len().to_string();
+            let headers = [("authorization", &token[..]), ("content-length", &length[..])];
+            let answer = room.router.clone().call(Room::request(method, path, &headers, body.into())).await.unwrap();
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{path}");
+            let told = told(answer).await;
+            assert!(told["detail"].as_str().unwrap().contains("stands twice"), "{path}: {told}");
+        }
+    });
+}
+
+#[test]
+fn a_body_takes_its_room_until_its_request_is_answered() {
+    run(async {
+        let room = room();
+        let (came, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (has_come, may_go) = (came.clone(), go.clone());
+        let answer = move |_: Bytes| {
+            let (has_come, may_go) = (has_come.clone(), may_go.clone());
+            async move {
+                has_come.notify_one();
+                may_go.notified().await;
+                "done"
+            }
+        };
+        let mut router: Router = Router::new()
+            .route("/api/v1/jobs", post(answer))
+            .layer(axum::middleware::from_fn_with_state(room.served.clone(), gate));
+        let (token, body) = (room.token("a", "submit"), Body::from(vec![b'x'; 5000]));
+        let headers = [("authorization", &token[..]), ("content-length", "5000")];
+        let free = || room.served.bodies.available_permits();
+        let before = free();
+        let asked = tokio::spawn(router.call(Room::request("POST", "/api/v1/jobs", &headers, body)));
+        came.notified().await;
+        assert_eq!(free(), before - 5);
+        // Who sent it goes away; what came is still there.
+        asked.abort();
+        assert!(asked.await.is_err());
+        assert_eq!(free(), before - 5);
+        go.notify_one();
+        let given_back = async {
+            while free() < before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.unwrap();
     });
 }
 

@@ -1,6 +1,6 @@
 //! Tokens, for administrators, and rules, which others make as well of what they manage.
 
-use crate::answering::{Answer, ask, text_of};
+use crate::answering::{Answer, ask, parse, text_of};
 use crate::asking::Caller;
 use crate::problem::Problem;
 use crate::served::Served;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
     let wrong = |e: serde_json::Error| Error::new(Exit::Usage, e.to_string()).hint("docs/hub.md says what is expected");
-    Ok(serde_json::from_str(&text_of(body)?).map_err(wrong)?)
+    Ok(parse(&text_of(body)?).map_err(wrong)?)
 }
 
 pub async fn list(State(served): State<Served>) -> Json<Value> {

@@ -17,7 +17,8 @@ use model::order::Kind;
 use model::{Exit, mutant};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// What a token of ours begins with, so that scanners find one that went astray.
@@ -116,7 +117,7 @@ fn is_own(user: u32) -> bool {
     user == 0 || user == rustix::process::getuid().as_raw()
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Token {
     name: String,
@@ -158,11 +159,15 @@ pub struct RuleView {
 
 pub struct Access {
     path: PathBuf,
-    /// Held for writing while a change is made durable.
+    /// Held for writing while a change takes effect, and no longer: whoever asks for anything reads it.
     held: RwLock<Held>,
+    /// Held while a change is made durable.
+    changing: Mutex<()>,
+    /// Up to when expired tokens were looked for.
+    looked: AtomicI64,
 }
 
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 struct Held {
     tokens: Vec<(Token, [u8; 32])>,
     rules: Vec<(u64, Rule)>,
@@ -170,15 +175,22 @@ struct Held {
 }
 
 impl Held {
-    fn is_admin(&self, name: &str) -> bool {
+    /// The token of this name, until it expires.
+    fn token(&self, name: &str, now: i64) -> Option<&Token> {
+        self.tokens.iter().map(|(token, _)| token).find(|token| token.name == name && token.expires > now)
+    }
+
+    fn is_admin(&self, name: &str, now: i64) -> bool {
         match name.split_once(':') {
             Some(("unix", user)) => user.parse().is_ok_and(is_own),
-            Some(("token", name)) => {
-                let is_it = |(token, _): &(Token, _)| token.name == name && token.scopes.contains(&Scope::Admin);
-                self.tokens.iter().any(is_it)
-            }
+            Some(("token", name)) => self.token(name, now).is_some_and(|token| token.scopes.contains(&Scope::Admin)),
             _ => false,
         }
+    }
+
+    /// Whether somebody can still be the one whom rules speak of: with a token, until it expires.
+    fn is_somebody(&self, who: &str, now: i64) -> bool {
+        who.strip_prefix("token:").is_none_or(|name| self.token(name, now).is_some())
     }
 
     /// By a rule of an administrator.
@@ -190,7 +202,8 @@ impl Held {
     /// Whether somebody may let others do something at a place.
     fn may_share(&self, who: &str, verb: Verb, endpoint: &str, path: &[Name], now: i64) -> bool {
         let may = |verb| self.allows_itself(who, verb, endpoint, path, now);
-        self.is_admin(who) || may(Verb::Manage) && may(verb) || mutant::is_on("share-what-one-may-not")
+        let may_manage = || self.is_somebody(who, now) && may(Verb::Manage) && may(verb);
+        self.is_admin(who, now) || may_manage() || mutant::is_on("share-what-one-may-not")
     }
 
     /// By a rule of an administrator, or by a share of one who may do the same.
@@ -261,7 +274,7 @@ impl Access {
         let rules: Result<Vec<_>> = table.rules.iter().map(|(id, text)| Ok((*id, Rule::parse(text)?))).collect();
         let tokens = tokens.ok_or_else(|| unreadable("holds a digest that is none"))?;
         let held = RwLock::new(Held { tokens, rules: rules?, last_rule: table.last_rule });
-        Ok(Access { path, held })
+        Ok(Access { path, held, changing: Mutex::new(()), looked: AtomicI64::new(unix_ms()) })
     }
 
     fn read<T>(&self, look: impl FnOnce(&Held) -> T) -> T {
@@ -270,9 +283,12 @@ impl Access {
 
     /// Takes effect once it is durable, or not at all.
     fn change<T>(&self, change: impl FnOnce(&mut Held) -> Result<T>) -> Result<T> {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Held { tokens: held.tokens.clone(), rules: held.rules.clone(), last_rule: held.last_rule };
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.read(Held::clone);
         let answer = change(&mut next)?;
+        if self.read(|held| *held == next) {
+            return Ok(answer);
+        }
         let table = Table {
             version: VERSION,
             last_rule: next.last_rule,
@@ -282,7 +298,7 @@ impl Access {
         let text = serde_json::to_string(&table).unwrap_or_default();
         private_file::write(&self.path, text.as_bytes(), Existing::Replace)
             .map_err(|e| Error::of_file("write", &self.path, e))?;
-        *held = next;
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(answer)
     }
 
@@ -381,7 +397,8 @@ impl Access {
 
     /// Whether a principal of this name is an administrator.
     pub fn is_admin(&self, name: &str) -> bool {
-        self.read(|held| held.is_admin(name))
+        let now = unix_ms();
+        self.read(|held| held.is_admin(name, now))
     }
 
     /// All for an administrator, for others what they share.
@@ -436,18 +453,25 @@ impl Access {
         })
     }
 
-    /// Takes away the rules whose time is over. Whose they were.
+    /// Takes away the rules whose time is over. Whose they were, and whose tokens have expired since the last time.
     pub fn lapse(&self) -> Result<Vec<String>> {
-        let now = unix_ms();
-        if !self.read(|held| held.rules.iter().any(|(_, rule)| rule.is_over(now))) {
-            return Ok(Vec::new());
+        let (now, looked) = (unix_ms(), self.looked.load(Relaxed));
+        let (mut affected, has_over) = self.read(|held| {
+            let expired = held.tokens.iter().filter(|(token, _)| looked < token.expires && token.expires <= now);
+            let affected: Vec<String> =
+                expired.flat_map(|(token, _)| held.depend_on(&format!("token:{}", token.name))).collect();
+            (affected, held.rules.iter().any(|(_, rule)| rule.is_over(now)))
+        });
+        if has_over {
+            affected.extend(self.change(|held| {
+                let over: Vec<String> =
+                    held.rules.iter().filter(|(_, rule)| rule.is_over(now)).map(|(_, rule)| rule.who.clone()).collect();
+                held.rules.retain(|(_, rule)| !rule.is_over(now));
+                Ok(over.iter().flat_map(|who| held.depend_on(who)).collect::<Vec<_>>())
+            })?);
         }
-        self.change(|held| {
-            let over: Vec<String> =
-                held.rules.iter().filter(|(_, rule)| rule.is_over(now)).map(|(_, rule)| rule.who.clone()).collect();
-            held.rules.retain(|(_, rule)| !rule.is_over(now));
-            Ok(over.iter().flat_map(|who| held.depend_on(who)).collect())
-        })
+        self.looked.store(now, Relaxed);
+        Ok(affected)
     }
 
     /// Whether somebody may do what a job of theirs does: an administrator may.
@@ -477,6 +501,10 @@ impl Access {
         }
         let now = unix_ms();
         self.read(|held| {
+            if !held.is_somebody(who, now) {
+                return Err(Error::new(Exit::Refused, format!("{who} has no token that still holds"))
+                    .hint("an administrator makes another one of that name: thalweg token new"));
+            }
             for (verb, endpoint, path) in needs {
                 // Of what is no path, such as generated content, only whoever may reach the whole endpoint may ask.
                 let names = relative_path(path).unwrap_or_default();

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Errands that are run at once over one session: it has 4 requests open at most, and one of them looks or is somebody's who asks.
 const RUNNERS_OF_DESK: usize = 3;
@@ -32,6 +33,8 @@ const RUNNERS_MAX: usize = DESKS * RUNNERS_OF_DESK;
 const LOOK: Duration = Duration::from_millis(100);
 /// How often one that has none, so that it is known whether it answers.
 const LOOK_IDLE: Duration = Duration::from_secs(10);
+/// How often one that did not answer, unless the queue wants it sooner (`queue::Action::Probe`).
+const LOOK_AWAY: Duration = Duration::from_secs(30);
 /// A thread that had nothing to do for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The longest answer in a census; then it is not known what is missing.
@@ -86,7 +89,7 @@ pub enum Word {
         attempt: u32,
         answer: Answer,
     },
-    /// The endpoint was not reached.
+    /// The endpoint was not reached, or did not take it for the moment.
     RateUntold {
         order: JobId,
     },
@@ -173,6 +176,21 @@ impl Inbox {
         self.busy[desk] += 1;
         Some((errand, desk))
     }
+}
+
+/// Until the next look at an endpoint.
+fn pause(is_answered: bool, has_work: bool) -> Duration {
+    match (is_answered, has_work) {
+        (false, _) => LOOK_AWAY,
+        (true, true) => LOOK,
+        (true, false) => LOOK_IDLE,
+    }
+}
+
+/// Whether an endpoint is to be told again what it did not take: not what it refused for good, nor of an order that has ended there or
+/// is gone (`Exit::Failed`), of which the next census says so.
+fn is_untold(e: &Error, is_open: bool) -> bool {
+    !is_open || matches!(e.exit, Exit::Temporary | Exit::NoSpace)
 }
 
 impl Attempt {
@@ -308,17 +326,7 @@ impl Courier {
             Errand::Stop { order } => self.steer(order, Steer::Cancel, at),
             Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop), at),
             Errand::Forget { order } => self.steer(order, Steer::Remove, at),
-            Errand::Change { order, rate, class } => {
-                let told = self.desk_at(at).and_then(|desk| {
-                    desk.set_rate(order, rate.as_deref(), &stop)
-                        .and_then(|()| desk.set_class(order, class, &stop))
-                        .or_else(|e| if desk.is_open() { Ok(()) } else { Err(e) })
-                });
-                if let Err(e) = told {
-                    self.say(Word::RateUntold { order });
-                    self.lost(&e);
-                }
-            }
+            Errand::Change { order, rate, class } => self.change(order, rate.as_deref(), class, at),
             Errand::Report { order } => match self.desk_at(at).and_then(|desk| desk.ask(order, &stop)) {
                 Ok(told) => self.say(Word::Ended { order, told: Box::new(told) }),
                 // The next census asks for it again.
@@ -378,7 +386,27 @@ impl Courier {
         self.tell(&|desk| desk.steer(order, steer, &|| self.is_over()), at);
     }
 
-    /// What is refused needs no answer: the order ended meanwhile, or is gone, and the next census says so.
+    fn change(&self, order: JobId, rate: Option<&str>, class: Option<Class>, at: usize) {
+        let stop = || self.is_over();
+        let (told, is_open) = match self.desk_at(at) {
+            Ok(desk) => {
+                let told = desk.set_rate(order, rate, &stop).and_then(|()| desk.set_class(order, class, &stop));
+                (told, desk.is_open())
+            }
+            Err(e) => (Err(e), false),
+        };
+        let Err(e) = told else { return };
+        if !is_open {
+            self.lost(&e);
+        }
+        if is_untold(&e, is_open) {
+            self.say(Word::RateUntold { order });
+        } else if e.exit != Exit::Failed {
+            warn!(order = %order, endpoint = %self.name, error = %e.message, "an order keeps its rate or class");
+        }
+    }
+
+    /// What is refused needs no answer: the order ended meanwhile, or is gone, and the next census says so; or the word is said again.
     fn tell(&self, word: &dyn Fn(&Desk) -> Result<(), Error>, at: usize) {
         let told = self.desk_at(at).and_then(|desk| match word(&desk) {
             Err(e) if !desk.is_open() => Err(e),
@@ -392,13 +420,14 @@ impl Courier {
     fn keep_looking(self: Arc<Courier>) {
         let mut idle_since = Instant::now();
         loop {
-            self.look_once();
-            if self.open.load(Ordering::Relaxed) > 0 {
+            self.lock().is_wanted = false;
+            let is_answered = self.look_once();
+            let has_work = self.open.load(Ordering::Relaxed) > 0;
+            if has_work {
                 idle_since = Instant::now();
             }
-            let pause = if self.open.load(Ordering::Relaxed) > 0 { LOOK } else { LOOK_IDLE };
+            let pause = pause(is_answered, has_work);
             let mut inbox = self.lock();
-            inbox.is_wanted = false;
             let until = Instant::now() + pause;
             loop {
                 let has_work = self.open.load(Ordering::Relaxed) > 0;
@@ -419,11 +448,15 @@ impl Courier {
         }
     }
 
-    fn look_once(&self) {
+    /// Whether the endpoint answered.
+    fn look_once(&self) -> bool {
         let as_of = self.clock.load(Ordering::SeqCst);
         let desk = match self.desk() {
             Ok(desk) => desk,
-            Err(e) => return self.lost(&e),
+            Err(e) => {
+                self.lost(&e);
+                return false;
+            }
         };
         match desk.list(&|| self.is_over()) {
             Ok(told) => {
@@ -438,8 +471,12 @@ impl Courier {
             }
             // It is busy, and asked again.
             Err(_) if desk.is_open() || self.is_over() => {}
-            Err(e) => self.lost(&e),
+            Err(e) => {
+                self.lost(&e);
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -455,6 +492,23 @@ mod tests {
         assert_eq!(desks, [0, 0, 0, 1, 1, 1]);
         inbox.busy[0] -= 1;
         assert!(inbox.hand_out().is_some_and(|(_, desk)| desk == 0) && inbox.hand_out().is_none());
+    }
+
+    #[test]
+    fn an_endpoint_that_is_away_is_not_dialled_as_often_as_one_that_has_orders() {
+        let (dir, (words, said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+        let book = EndpointBook::new(dir.path().join("endpoints"));
+        let courier = Courier::new("a", book, Identity::generate().unwrap(), words);
+        courier.open.store(1, Ordering::Relaxed);
+        assert!(!courier.look_once() && matches!(said.recv(), Ok(Word::Unreached { .. })));
+        assert_eq!((pause(false, true), pause(true, true), pause(true, false)), (LOOK_AWAY, LOOK, LOOK_IDLE));
+    }
+
+    #[test]
+    fn what_an_endpoint_refuses_for_the_moment_it_is_told_again() {
+        let untold = |exit, is_open| is_untold(&Error::new(exit, "no"), is_open);
+        assert!(untold(Exit::Temporary, true) && untold(Exit::NoSpace, true) && untold(Exit::Failed, false));
+        assert!(!untold(Exit::Failed, true) && !untold(Exit::Refused, true) && !untold(Exit::Fatal, true));
     }
 
     #[test]

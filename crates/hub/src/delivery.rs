@@ -6,11 +6,11 @@
 
 use crate::channels::Means;
 use data_encoding::BASE64;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use web::{Client, Origin, Request, Trust};
 
@@ -39,11 +39,11 @@ pub fn deliver(means: &Means, message: &Message, unix_seconds: i64) -> Result<()
             let head = format!("To: {}\nSubject: {}\n", to.join(", "), message.subject);
             let type_ = "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\nAuto-Submitted: auto-generated\n";
             let words = ["-i", "--"].into_iter().chain(to.iter().map(String::as_str));
-            run(sendmail, words, format!("{head}{type_}\n{}\n", message.body).as_bytes())
+            run(sendmail, words, format!("{head}{type_}\n{}\n", message.body).as_bytes(), PROGRAM_MAX)
         }
         Means::Command { words } => {
             let input = format!("{}\n", message.body);
-            run(Path::new(&words[0]), words[1..].iter().map(String::as_str), input.as_bytes())
+            run(Path::new(&words[0]), words[1..].iter().map(String::as_str), input.as_bytes(), PROGRAM_MAX)
         }
     }
 }
@@ -129,17 +129,23 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Runs a program with something on its standard input. It gets nothing else of this process.
-fn run<'a>(program: &Path, words: impl Iterator<Item = &'a str>, input: &[u8]) -> Result<(), String> {
+/// Runs a program with something on its standard input, for so long at most. It gets nothing else of this process.
+fn run<'a>(
+    program: &Path,
+    words: impl Iterator<Item = &'a str>,
+    mut input: &[u8],
+    within: Duration,
+) -> Result<(), String> {
     let shown = program.display();
     let mut command = Command::new(program);
     command.args(words).env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().map_err(|e| format!("{shown} cannot be run: {e}"))?;
-    // A message fits into a pipe; one that does not read has its reasons.
-    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input));
-    let until = Instant::now() + PROGRAM_MAX;
+    // One that does not read is not waited for any longer than one that does.
+    let mut stdin = child.stdin.take().filter(|stdin| rustix::io::ioctl_fionbio(stdin, true).is_ok());
+    let until = Instant::now() + within;
     loop {
+        stdin = stdin.and_then(|stdin| feed(stdin, &mut input));
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("{shown} ended with {status}")),
@@ -148,10 +154,20 @@ fn run<'a>(program: &Path, words: impl Iterator<Item = &'a str>, input: &[u8]) -
                 let group = rustix::process::Pid::from_child(&child);
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
                 let _ = child.wait();
-                return Err(format!("{shown} took longer than {PROGRAM_MAX:?}"));
+                return Err(format!("{shown} took longer than {within:?}"));
             }
         }
     }
+}
+
+/// Writes what a pipe has room for; it is closed behind the last of it, and where nobody reads any more.
+fn feed(mut stdin: ChildStdin, input: &mut &[u8]) -> Option<ChildStdin> {
+    match stdin.write(input) {
+        Ok(written) => *input = &input[written..],
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+        Err(_) => return None,
+    }
+    Some(stdin).filter(|_| !input.is_empty())
 }
 
 #[cfg(test)]
@@ -251,6 +267,17 @@ mod tests {
         assert!(deliver(&hook(port, true), &message(), 1000).unwrap_err().contains("redirects are not followed"));
         served.join().unwrap();
         assert!(deliver(&hook(port, false), &message(), 1000).unwrap_err().contains("no public address"));
+    }
+
+    #[test]
+    fn a_message_larger_than_a_pipe_arrives_and_one_that_is_not_read_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let (out, input) = (dir.path().join("out"), vec![b'x'; 200 << 10]);
+        let script = format!("cat > {}", out.display());
+        run(Path::new("/bin/sh"), ["-c", &script].into_iter(), &input, PROGRAM_MAX).unwrap();
+        assert_eq!(std::fs::read(&out).unwrap(), input);
+        let unread = run(Path::new("/bin/sleep"), ["600"].into_iter(), &input, Duration::from_millis(50));
+        assert!(unread.unwrap_err().contains("took longer than 50ms"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Owner {
                         attempt: job.attempt,
                         endpoint: endpoint.clone(),
                         taken: None,
-                        has_rate: true,
+                        rate_due: None,
                         renewed: Some(Instant::now()),
                     };
                     self.orders.entry(id).or_insert(order);
@@ -87,7 +87,7 @@ impl Owner {
         let order = order_id(id, attempt);
         let file = self.store.job(id).ok().flatten().map(|stored| stored.file);
         let (Some(file), Some(known)) = (file, self.orders.get_mut(&order)) else { return };
-        known.has_rate = true;
+        known.rate_due = None;
         let class = file.class.and_then(|class| class.parse().ok());
         self.courier(endpoint).send(Errand::Change { order, rate: file.rate, class });
     }

@@ -106,8 +106,8 @@ impl Ring {
         (!state.is_closed).then_some(state.last)
     }
 
-    /// The events behind one.
-    pub fn after(&self, after: i64) -> Found {
+    /// The events behind one, so many at most.
+    pub fn after(&self, after: i64, limit: usize) -> Found {
         let state = self.lock();
         if state.last <= after {
             return if state.is_closed { Found::Closed } else { Found::Nothing };
@@ -115,7 +115,7 @@ impl Ring {
         match state.events.front().is_some_and(|first| first.id <= after + 1) {
             true => {
                 let from = state.events.partition_point(|event| event.id <= after);
-                Found::Events(state.events.range(from..).cloned().collect())
+                Found::Events(state.events.range(from..).take(limit).cloned().collect())
             }
             false => Found::Older,
         }

@@ -20,17 +20,18 @@ use tracing::warn;
 const ATTEMPTS_AHEAD: u32 = 64;
 /// An order that waits for credentials longer than this after its last warrant gets another: they hold for a day.
 const RENEWED_MAX: Duration = Duration::from_secs(3600);
+/// Before an endpoint is told a rate again that it did not take.
+const RATE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Owner {
     pub(crate) fn hear(&mut self, now: Now, word: Word) {
+        self.note_arrival(&word);
         match word {
-            Word::Taken { job, attempt, stamp } => {
-                if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
-                    order.taken = Some(stamp);
-                }
-            }
+            Word::Taken { .. } => {}
             Word::RateUntold { order } => {
-                self.orders.get_mut(&order).into_iter().for_each(|order| order.has_rate = false);
+                if let Some(order) = self.orders.get_mut(&order) {
+                    order.rate_due = Some(Instant::now() + RATE_PAUSE);
+                }
             }
             Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
             Word::Unreached { endpoint, text } => {
@@ -45,6 +46,18 @@ impl Owner {
             }
             Word::Ended { order, told } => self.ended(now, order, &told),
             Word::Census(census) => self.count(now, census),
+        }
+    }
+
+    /// An order is no longer on its way, whatever becomes of the queue: its endpoint has it, or it did not take it.
+    pub(crate) fn note_arrival(&mut self, word: &Word) {
+        let (job, attempt, stamp) = match *word {
+            Word::Taken { job, attempt, stamp } => (job, attempt, stamp),
+            Word::Answered { job, attempt, .. } => (job, attempt, 0),
+            _ => return,
+        };
+        if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
+            order.taken = Some(stamp);
         }
     }
 
@@ -107,7 +120,7 @@ impl Owner {
                 attempt,
                 endpoint: endpoint.into(),
                 taken: Some(0),
-                has_rate: false,
+                rate_due: Some(Instant::now()),
                 renewed: Some(Instant::now()),
             };
             self.orders.insert(order_id(job, attempt), order);
@@ -140,7 +153,7 @@ impl Owner {
             }
             Answer::Ended(_) => self.ended(now, id, told),
             answer => {
-                if !order.has_rate {
+                if order.rate_due.is_some_and(|at| at <= Instant::now()) {
                     self.set_rate(job, attempt, endpoint);
                 }
                 if let (Answer::News(news), Some(order)) = (&answer, self.orders.get_mut(&id)) {
@@ -250,6 +263,24 @@ mod tests {
         let known = daemon::Endpoint { addresses, ..book.get("a").unwrap() };
         book.add(&known, daemon::endpoints::Replace::Always).unwrap();
         silent
+    }
+
+    #[test]
+    fn an_order_on_its_way_is_not_missed_after_the_queue_was_read_back() {
+        let dir = state();
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        let file = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap();
+        let job = hub.submit(&anna(), file, None).unwrap().id;
+        until(|| {
+            ["a", "b"].into_iter().for_each(|endpoint| says(&hub, endpoint, Vec::new()));
+            jobs(&hub)[0].status == "running"
+        });
+        hub.look(Owner::load).unwrap().unwrap();
+        says(&hub, "a", Vec::new());
+        let status = hub.look(move |owner| owner.queue.get(job).map(|job| job.status)).unwrap();
+        assert_eq!(status, Some(Status::Running), "the endpoint may get it yet");
+        hub.stop();
     }
 
     fn is_on_its_way(hub: &Hub, errand: Errand) -> bool {

@@ -362,7 +362,8 @@ impl Hub {
 }
 
 fn ended() -> Error {
-    Error::new(Exit::Temporary, "the hub is ending").hint("try again when it runs")
+    Error::new(Exit::Temporary, "the hub is ending, or cannot read its database")
+        .hint("try again; if this persists, look at the hub's log")
 }
 
 fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {

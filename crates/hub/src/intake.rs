@@ -10,7 +10,10 @@ use crate::{Error, Result};
 use model::{Exit, JobId};
 use queue::{Job, Now, Status, Verb};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// Projects of one owner that have open jobs: what is next is chosen among all of them.
+const PROJECTS_MAX: usize = 64;
 
 pub struct Submission {
     pub owner: String,
@@ -44,8 +47,8 @@ impl Owner {
         for job in &jobs {
             for after in &job.after {
                 match *after {
-                    After::Job(id) => self.check_after(id)?,
-                    After::Here(position) => known[position].map_or(Ok(()), |id| self.check_after(id))?,
+                    After::Job(id) => self.check_after(id, &job.owner)?,
+                    After::Here(position) => known[position].map_or(Ok(()), |id| self.check_after(id, &job.owner))?,
                 }
             }
         }
@@ -78,9 +81,7 @@ impl Owner {
         let (id, is_new) = match taken {
             Ok(queue::Taken::New) => {
                 self.next_seq += 1;
-                if !file.is_rehearsal() {
-                    self.posting.watch(id, &file);
-                }
+                self.posting.watch(id, &file);
                 self.group.new.push(NewJob { id, seq, wish, body, labels });
                 (id, true)
             }
@@ -98,15 +99,24 @@ impl Owner {
         if self.queue.len() + jobs.len() > self.limits.jobs_max {
             return Err(refused(&queue::Refused::Full { is_owner: false }));
         }
-        let mut of_owner: HashMap<&str, usize> = HashMap::new();
+        let mut of_owner: HashMap<&str, (usize, HashSet<&str>)> = HashMap::new();
         for job in jobs {
-            *of_owner.entry(&job.owner).or_default() += 1;
+            let (more, projects) = of_owner.entry(&job.owner).or_default();
+            *more += 1;
+            projects.insert(&job.wish.facts.project);
         }
-        let is_full = |(owner, more): (&&str, &usize)| self.queue.count_of(owner) + more > self.limits.of_owner_max;
-        match of_owner.iter().any(is_full) {
-            true => Err(refused(&queue::Refused::Full { is_owner: true })),
-            false => Ok(()),
+        for (owner, (more, mut projects)) in of_owner {
+            if self.queue.count_of(owner) + more > self.limits.of_owner_max {
+                return Err(refused(&queue::Refused::Full { is_owner: true }));
+            }
+            projects.extend(self.queue.projects_of(owner).map(|(project, _)| project));
+            if projects.len() > PROJECTS_MAX {
+                let text = format!("this user has open jobs in {PROJECTS_MAX} projects already");
+                return Err(Error::new(Exit::Temporary, text)
+                    .hint("name one of these projects, or try again when the jobs of some have ended"));
+            }
         }
+        Ok(())
     }
 
     pub(crate) fn check_endpoints(&self, wish: &Wish) -> Result<()> {
@@ -140,14 +150,15 @@ impl Owner {
         }
     }
 
-    /// A job that another is to come after is open, or ended well.
-    pub(crate) fn check_after(&self, id: JobId) -> Result<()> {
+    /// A job that another one of `owner` is to come after is open, or ended well. Of somebody else's nothing is said.
+    pub(crate) fn check_after(&self, id: JobId, owner: &str) -> Result<()> {
         // Of one that has just ended the database may not know it yet.
-        let status = match self.queue.get(id) {
-            Some(job) => Some(job.status),
-            None => self.store.status(id)?,
+        let found = match self.queue.get(id) {
+            Some(job) => Some((job.status, job.facts.owner.to_string())),
+            None => self.store.standing(id)?,
         };
-        let problem = match status {
+        let seen = found.filter(|(_, of)| of == owner || self.access.is_admin(owner));
+        let problem = match seen.map(|(status, _)| status) {
             Some(status) if !status.is_end() || status == Status::Succeeded => return Ok(()),
             Some(status) => (format!("job {id}, which it comes after, is {status}"), "retry that job first"),
             None => (format!("there is no job {id}, which it comes after"), "`thalweg job ls` lists them"),
@@ -195,5 +206,58 @@ impl Owner {
             self.group.removed.push(id);
         }
         steered.map_err(|e| refused(&e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PROJECTS_MAX;
+    use crate::access::{Principal, Scopes};
+    use crate::scene::{anna, start, state};
+    use crate::{Channels, JobFile};
+    use model::JobId;
+    use queue::Verb;
+    use std::time::Duration;
+
+    #[test]
+    fn the_open_jobs_of_one_user_are_of_so_many_projects() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let file = |number: usize, project: usize| {
+            let text = format!(r#"{{"source":"a:x","destination":"b:{number}","project":"p{project}"}}"#);
+            JobFile::from_json(&text).unwrap()
+        };
+        let all: Vec<JobFile> = (0..=PROJECTS_MAX).map(|number| file(number, number)).collect();
+        assert!(hub.batch(&anna(), all.clone(), None).unwrap_err().message.contains("projects"));
+        let taken = hub.batch(&anna(), all[1..].to_vec(), None).unwrap();
+        assert!(hub.submit(&anna(), file(0, 0), None).unwrap_err().message.contains("projects"));
+        assert!(hub.submit(&anna(), file(0, 1), None).is_ok());
+        hub.steer(&anna(), taken[1].id, Verb::Cancel, None).unwrap();
+        assert!(hub.submit(&anna(), file(99, 0), None).is_ok(), "another project has no job any more");
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_cannot_come_after_somebody_elses_and_hears_nothing_of_it() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let secret = hub.add_token(&anna(), "ci", Scopes::ORDINARY, Duration::from_secs(3600)).unwrap();
+        for rule in ["allow token:ci read a:", "allow token:ci write b:"] {
+            hub.add_rule(&anna(), rule).unwrap();
+        }
+        let ci = hub.access().recognise(&secret).unwrap();
+        let submit = |who: &Principal, after: Option<JobId>| {
+            let mut file = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap();
+            file.after = after.iter().map(JobId::to_string).collect();
+            hub.submit(who, file, None)
+        };
+        let said = |id: JobId| submit(&ci, Some(id)).unwrap_err().message.replace(&id.to_string(), "ID");
+        let (other, absent) = (submit(&anna(), None).unwrap().id, said(JobId([9; 16])));
+        assert_eq!((&said(other)[..], &absent[..]), ("there is no job ID, which it comes after", &said(other)[..]));
+        hub.steer(&anna(), other, Verb::Cancel, None).unwrap();
+        assert_eq!(said(other), absent);
+        let own = submit(&ci, None).unwrap().id;
+        assert!(submit(&ci, Some(own)).is_ok() && submit(&anna(), Some(own)).is_ok());
+        hub.stop();
     }
 }

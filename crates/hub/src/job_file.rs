@@ -25,6 +25,8 @@ const LABEL_BYTES_MAX: usize = 256;
 const AFTER_MAX: usize = 256;
 const WORD_BYTES_MAX: usize = 64;
 const WINDOWS_MAX: usize = 32;
+/// Places that a job is said to write to, before it is said to write to all of its destination.
+const CLAIMS_MAX: usize = 64;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -399,7 +401,8 @@ fn claims(kind: Kind, spec: &TransferSpec) -> Vec<Vec<u8>> {
     }
     claims.sort();
     claims.dedup();
-    claims
+    // Each would be compared with each of another job.
+    if claims.len() > CLAIMS_MAX { vec![clean(to)] } else { claims }
 }
 
 /// What is asked, by whom.
@@ -507,6 +510,18 @@ mod tests {
             let found: Vec<_> = wish.facts.claims.iter().map(|claim| String::from_utf8_lossy(claim)).collect();
             assert_eq!(found, claims, "{source} {destination}");
         }
+    }
+
+    #[test]
+    fn a_job_of_many_sources_claims_all_of_its_destination() {
+        let claims = |count: usize, to: &str| {
+            let sources: Vec<String> = (0..count).map(|n| format!("\"a:d/{n}\"")).collect();
+            let wish = wish(&format!("source = [{}]\ndestination = \"{to}\"", sources.join(", "))).unwrap();
+            wish.facts.claims.iter().map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        assert_eq!(claims(CLAIMS_MAX, "b:y").len(), CLAIMS_MAX);
+        assert_eq!(claims(CLAIMS_MAX + 1, "b:y/z"), [b"y/z".to_vec()]);
+        assert_eq!(claims(CLAIMS_MAX + 1, "b:"), [b"".to_vec()]);
     }
 
     #[test]

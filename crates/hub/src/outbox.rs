@@ -107,8 +107,9 @@ impl Posting {
         Ok(Posting { channels, threads, ..Posting::default() })
     }
 
+    /// Of a rehearsal nothing is told.
     pub fn watch(&mut self, id: JobId, file: &JobFile) {
-        if !file.notify.is_empty() {
+        if !file.notify.is_empty() && !file.is_rehearsal() {
             self.watched.insert(id);
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! Invariants:
 //! - Nothing is answered, told or done before the transaction that holds it is durable.
-//! - After a transaction that failed, the queue is read back from the database: what was not written down did not happen.
+//! - After a transaction that failed, the queue is read back from the database: what was not written down did not happen. Until it
+//!   could be read, nothing is changed or given.
+//! - An order that is on its way stays so, whatever is read back: an endpoint that does not know it yet is not missing it.
 //!
 //! Not here: what is handed in (`intake`), orders (`dispatch`, `hearing`), schedules (`recurring`).
 
@@ -77,6 +79,8 @@ pub struct Owner {
     pub(crate) unheard: HashSet<String>,
     /// Every job of the database could be read.
     pub(crate) knows_all: bool,
+    /// When the queue is to be read back again; nothing while it is as the database has it.
+    read_again_at: Option<Instant>,
     keep: Keep,
     sweep: Sweep,
     /// When the sweep goes on.
@@ -85,14 +89,15 @@ pub struct Owner {
     give_back_at: Option<Instant>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Order {
     pub job: JobId,
     pub attempt: u32,
     pub endpoint: Arc<str>,
     /// When it was taken, by the courier's count; nothing while it is on its way.
     pub taken: Option<u64>,
-    /// The endpoint has the job's present rate, or is being told it.
-    pub has_rate: bool,
+    /// When the endpoint is to be told the job's present rate; nothing where it has it, or is being told.
+    pub rate_due: Option<Instant>,
     /// When its warrant was made or renewed, as far as this hub knows it.
     pub renewed: Option<Instant>,
 }
@@ -135,6 +140,7 @@ impl Owner {
             ended: BTreeMap::new(),
             unheard: HashSet::new(),
             knows_all: false,
+            read_again_at: None,
             keep,
             sweep: Sweep::default(),
             sweep_at: Instant::now() + SWEEP_PAUSE,
@@ -158,6 +164,12 @@ impl Owner {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => is_over = true,
+            }
+            if !self.is_read() {
+                if is_over {
+                    break;
+                }
+                continue;
             }
             let now = self.now();
             self.lapse_rules(now);
@@ -185,6 +197,9 @@ impl Owner {
     }
 
     fn patience(&self) -> Duration {
+        if self.read_again_at.is_some() {
+            return TICK;
+        }
         let now = self.now().ms;
         let next = self.queue.next_ms().map_or(TICK, |at| Duration::from_millis(at.saturating_sub(now)));
         next.min(TICK)
@@ -214,14 +229,31 @@ impl Owner {
         self.sweep_at = Instant::now() + pause;
     }
 
+    /// Whether the queue is as the database has it; reads it, where that failed before and its time has come.
+    fn is_read(&mut self) -> bool {
+        if self.read_again_at.is_some_and(|at| at <= Instant::now()) {
+            self.read_back();
+        }
+        self.read_again_at.is_none()
+    }
+
+    fn read_back(&mut self) {
+        let loaded = self.load();
+        self.read_again_at = loaded.is_err().then(|| Instant::now() + TICK);
+        if let Err(e) = loaded {
+            error!(error = %e.message, "the queue cannot be read back: nothing is taken in or given until it can");
+        }
+    }
+
     /// The queue as the database has it.
-    fn load(&mut self) -> Result<()> {
+    pub(crate) fn load(&mut self) -> Result<()> {
         self.queue = Queue::new(self.limits.clone(), Box::new(Almanac::default()));
-        self.orders.clear();
+        self.group = Group::default();
         self.knows_all = false;
         self.next_seq = self.store.next_seq()?;
         let (now, mut unusable, mut withdrawn) = (self.now(), 0, Vec::new());
-        let Owner { store, queue, posting, access, orders, .. } = self;
+        let mut orders = HashMap::new();
+        let Owner { store, queue, posting, access, orders: before, .. } = self;
         store.open_jobs(&mut |stored| {
             let job = match stored {
                 Ok(stored) => {
@@ -237,19 +269,21 @@ impl Owner {
                 }
             };
             if let Some(endpoint) = job.executor().cloned() {
-                let order = Order {
+                let id = order_id(job.id, job.attempt);
+                let of_another_hub = || Order {
                     job: job.id,
                     attempt: job.attempt,
                     endpoint,
                     taken: Some(0),
-                    // The hub before this one may have ended while it told it.
-                    has_rate: false,
+                    // That hub may have ended while it told it.
+                    rate_due: Some(Instant::now()),
                     renewed: None,
                 };
-                orders.insert(order_id(job.id, job.attempt), order);
+                orders.insert(id, before.get(&id).cloned().unwrap_or_else(of_another_hub));
             }
             queue.restore(now, job);
         })?;
+        self.orders = orders;
         self.unheard = self.store.unheard()?.into_iter().collect();
         self.unheard.iter().for_each(|endpoint| self.queue.distrust(endpoint));
         self.store.schedules()?.into_iter().for_each(|stored| self.queue.put_schedule(stored.schedule));
@@ -298,9 +332,7 @@ impl Owner {
                 error!(error = %e.message, "the queue cannot be written down");
                 replies.into_iter().for_each(|reply| reply(Some(&e)));
                 std::thread::sleep(PAUSE);
-                if let Err(e) = self.load() {
-                    error!(error = %e.message, "the queue cannot be read back");
-                }
+                self.read_back();
             }
         }
     }
@@ -327,7 +359,11 @@ impl Owner {
     /// True when it is the end.
     fn take(&mut self, command: Command) -> bool {
         let now = self.now();
+        let is_unread = self.read_again_at.is_some();
         match command {
+            // Whoever waits for its answer hears that there is none.
+            Command::Change(_) if is_unread => {}
+            Command::Heard(word) if is_unread => self.note_arrival(&word),
             Command::Change(change) => {
                 let reply = change(self, now);
                 self.replies.push(reply);
@@ -342,8 +378,30 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::{start, state};
+    use crate::scene::{anna, jobs, start, state, until};
     use crate::{Channels, JobFile};
+    use model::Exit;
+    use rusqlite::Connection;
+
+    #[test]
+    fn a_queue_that_cannot_be_read_back_is_read_again_and_takes_nothing_meanwhile() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let submit = |to: &str| {
+            let text = format!(r#"{{"source":"a:x","destination":"b:{to}"}}"#);
+            hub.submit(&anna(), JobFile::from_json(&text).unwrap(), None)
+        };
+        let kept = submit("y").unwrap().id;
+        let connection = Connection::open(crate::database::path(dir.path())).unwrap();
+        connection.execute_batch("ALTER TABLE jobs RENAME TO away").unwrap();
+        assert!(submit("z").is_err());
+        assert_eq!(submit("z").unwrap_err().exit, Exit::Temporary);
+        connection.execute_batch("ALTER TABLE away RENAME TO jobs").unwrap();
+        until(|| submit("z").is_ok());
+        let found = jobs(&hub);
+        assert_eq!((found.len(), &found[1].id), (2, &kept.to_string()));
+        hub.stop();
+    }
 
     #[test]
     fn what_a_rehearsal_saw_is_not_counted_as_moved() {

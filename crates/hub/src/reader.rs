@@ -19,6 +19,8 @@ use std::time::Duration;
 const KEPT_MAX: usize = 8;
 const BUSY_MAX: Duration = Duration::from_secs(2);
 pub const PAGE_MAX: usize = 1000;
+/// Job files of a page, together: one more may pass it.
+const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// What changes too often to be written down.
 #[derive(Clone, Debug, Default)]
@@ -190,6 +192,7 @@ impl Reader {
         Reader { path: path(state_dir), kept: Mutex::default() }
     }
 
+    /// A page of so many jobs, or of fewer where they are large.
     pub fn page(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
         let limit = limit.clamp(1, PAGE_MAX);
         let (mut conditions, mut values) = (vec!["1".to_owned()], Vec::<rusqlite::types::Value>::new());
@@ -229,13 +232,19 @@ impl Reader {
             conditions.join(" AND "),
             limit + 1
         );
-        let mut jobs = self.with(|connection| {
+        let (jobs, has_more) = self.with(|connection| {
             let mut select = connection.prepare_cached(&select)?;
-            let rows = select.query_map(params_from_iter(values.iter()), view)?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            let mut rows = select.query(params_from_iter(values.iter()))?;
+            let (mut jobs, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next()? {
+                if jobs.len() >= limit || bytes >= PAGE_BYTES_MAX {
+                    return Ok((jobs, true));
+                }
+                bytes += row.get_ref(8)?.as_bytes().map_or(0, <[u8]>::len);
+                jobs.push(view(row)?);
+            }
+            Ok((jobs, false))
         })?;
-        let has_more = jobs.len() > limit;
-        jobs.truncate(limit);
         let next = jobs.last().filter(|_| has_more).map(|last| last.seq);
         Ok(Page { jobs, next })
     }
@@ -318,7 +327,8 @@ impl Reader {
         })
     }
 
-    pub fn schedules(&self) -> Result<Vec<ScheduleView>> {
+    /// Those of an owner, or of all; or the one of a name among them.
+    pub fn schedules(&self, owner: Option<&str>, name: Option<&str>) -> Result<Vec<ScheduleView>> {
         self.with(|connection| {
             let mut status = connection.prepare_cached("SELECT status FROM jobs WHERE id = ?1")?;
             let mut view = |stored: schedules::StoredSchedule| {
@@ -327,7 +337,7 @@ impl Reader {
                     job.map(|id| status.query_row([&id.0[..]], |row| row.get(0)).optional()).transpose()?.flatten();
                 Ok(ScheduleView { last_status, ..ScheduleView::from(stored) })
             };
-            schedules::all(connection)?.into_iter().map(&mut view).collect()
+            schedules::some(connection, owner, name)?.into_iter().map(&mut view).collect()
         })
     }
 
@@ -440,5 +450,38 @@ impl JobView {
             self.reason = Some(reason.word().to_owned());
             self.text = Some(text.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_file::JobFile;
+    use crate::rows::NewJob;
+    use crate::store::{Group, Store};
+
+    #[test]
+    fn a_page_of_large_jobs_has_fewer_and_says_where_the_next_one_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let wish = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap().wish("anna").unwrap();
+        let body = format!(r#"{{"source":"a:{}","destination":"b:y"}}"#, "x".repeat(200 << 10));
+        let new = |seq: u64| {
+            let (id, wish, body) = (JobId([seq as u8; 16]), wish.clone(), body.clone());
+            NewJob { id, seq, wish, body, labels: vec![] }
+        };
+        let mut store = Store::open(dir.path()).unwrap();
+        store.commit(&Group { new: (1..=20).map(new).collect(), ..Group::default() }).unwrap();
+        let reader = Reader::new(dir.path());
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let page = reader.page(&Filter::default(), after, 100).unwrap();
+            assert!((1..=6).contains(&page.jobs.len()), "{}", page.jobs.len());
+            seen.extend(page.jobs.iter().map(|job| job.seq));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, (1..=20).rev().collect::<Vec<u64>>());
     }
 }

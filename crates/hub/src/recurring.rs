@@ -11,8 +11,9 @@ use model::{Exit, JobId};
 use queue::Now;
 use tracing::error;
 
-/// Schedules of one hub.
+/// Schedules of one hub, and of one owner who is no administrator.
 const SCHEDULES_MAX: usize = 1000;
+const OF_ONE_MAX: usize = 100;
 
 /// What people do with a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,17 +59,29 @@ impl Owner {
                 return Err(Error::new(Exit::Failed, format!("there is already a schedule {name}"))
                     .hint("`thalweg schedule rm` removes it; or choose another name"));
             }
-            None if self.store.schedules()?.len() + self.group.schedules.len() >= SCHEDULES_MAX => {
-                let text = format!("the hub keeps at most {SCHEDULES_MAX} schedules");
-                return Err(Error::new(Exit::LimitCrossed, text).hint("remove one that is not needed"));
-            }
-            None => {}
+            None => self.check_schedules(owner)?,
         }
         let stored = StoredSchedule::new(owner, file);
         self.queue.put_schedule(stored.schedule.clone());
         self.group.dropped.retain(|dropped| *dropped != name);
         self.group.schedules.push(stored);
         Ok(())
+    }
+
+    /// That there is room for another one.
+    fn check_schedules(&self, owner: &str) -> Result<()> {
+        let stored = self.store.schedules()?;
+        let is_new = |one: &&StoredSchedule| stored.iter().all(|other| other.file.name != one.file.name);
+        let all: Vec<_> = stored.iter().chain(self.group.schedules.iter().filter(is_new)).collect();
+        let own = all.iter().filter(|one| one.owner == owner).count();
+        let text = match all.len() {
+            SCHEDULES_MAX.. => format!("the hub keeps at most {SCHEDULES_MAX} schedules"),
+            _ if own >= OF_ONE_MAX && !self.access.is_admin(owner) => {
+                format!("the hub keeps at most {OF_ONE_MAX} schedules of one user")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(Exit::LimitCrossed, text).hint("remove one that is not needed"))
     }
 
     /// What became of it: for `Run` the job.
@@ -165,13 +178,16 @@ pub fn no_such_schedule(name: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use crate::access::Principal;
+    use super::OF_ONE_MAX;
+    use crate::access::{Principal, Scopes};
     use crate::audit::Wanted;
     use crate::recurring::ScheduleVerb;
     use crate::scene::{anna, jobs, start, state, until};
     use crate::schedules::{ScheduleFile, StoredSchedule};
     use crate::store::{Group, Store};
     use crate::{Channels, unix_ms, verify_audit};
+    use model::Exit;
+    use std::time::Duration;
 
     const FILE: &str = r#"{"name":"hourly","times":{"at":["*:00"]},"job":{"source":"a:x/","destination":"b:y/"}}"#;
 
@@ -192,6 +208,27 @@ mod tests {
             hub.stop();
         }
         verify_audit(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn one_user_has_so_many_schedules_and_leaves_room_to_others() {
+        let dir = state();
+        let named = |name: &str| ScheduleFile { name: name.into(), ..ScheduleFile::from_json(FILE).unwrap() };
+        let stored = |n: usize| StoredSchedule::new("token:ci", named(&format!("s{n}")));
+        let group = Group { schedules: (0..OF_ONE_MAX).map(stored).collect(), ..Group::default() };
+        Store::open(dir.path()).unwrap().commit(&group).unwrap();
+        let hub = start(dir.path(), Channels::default());
+        let secret = hub.add_token(&anna(), "ci", Scopes::ORDINARY, Duration::from_secs(3600)).unwrap();
+        for rule in ["allow token:ci read a:", "allow token:ci write b:"] {
+            hub.add_rule(&anna(), rule).unwrap();
+        }
+        let ci = hub.access().recognise(&secret).unwrap();
+        assert_eq!(hub.add_schedule(&ci, named("more")).unwrap_err().exit, Exit::LimitCrossed);
+        hub.add_schedule(&anna(), named("more")).unwrap();
+        let seen = |who: &Principal| hub.schedules(who).unwrap().len();
+        assert_eq!((seen(&ci), seen(&anna())), (OF_ONE_MAX, OF_ONE_MAX + 1));
+        assert!(hub.schedule(&ci, "s1").is_ok() && hub.schedule(&ci, "more").is_err());
+        hub.stop();
     }
 
     #[test]

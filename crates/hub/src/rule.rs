@@ -14,6 +14,7 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// What is done at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
+    /// Allows no job anything: it names an endpoint, which is then among those that are seen.
     List = 1,
     Read = 2,
     Write = 4,

@@ -3,10 +3,10 @@
 use crate::events::rfc3339;
 use crate::job_file::JobFile;
 use crate::times::{self, Times};
-use crate::{Error, Result, unix_ms};
+use crate::{Error, Result, strict, unix_ms};
 use model::{Exit, JobId};
 use queue::Schedule;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
 const NAME_BYTES_MAX: usize = 64;
@@ -25,7 +25,8 @@ pub struct ScheduleFile {
 impl ScheduleFile {
     pub fn from_json(text: &str) -> Result<ScheduleFile> {
         let hint = "docs/hub.md says what a schedule is";
-        serde_json::from_str(text).map_err(|e| Error::new(Exit::Usage, format!("not a schedule: {e}")).hint(hint))
+        let read = strict::parse(text).and_then(serde_json::from_value);
+        read.map_err(|e| Error::new(Exit::Usage, format!("not a schedule: {e}")).hint(hint))
     }
 
     /// Checks everything that can be checked without asking anybody.
@@ -118,16 +119,14 @@ impl From<StoredSchedule> for ScheduleView {
 
 const COLUMNS: &str = "name, owner, body, created, since, is_paused, dealt, job, slot, said";
 
-pub fn all(connection: &Connection) -> rusqlite::Result<Vec<StoredSchedule>> {
-    let mut select = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM schedules ORDER BY name"))?;
-    let rows = select.query_map([], of_row)?;
+/// Those of an owner, or of all; or the one of a name among them.
+pub fn some(connection: &Connection, owner: Option<&str>, name: Option<&str>) -> rusqlite::Result<Vec<StoredSchedule>> {
+    let which = "(?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR name = ?2)";
+    let select = format!("SELECT {COLUMNS} FROM schedules WHERE {which} ORDER BY name");
+    let mut select = connection.prepare_cached(&select)?;
+    let rows = select.query_map(params![owner, name], of_row)?;
     // One that this version cannot read is left alone.
     Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten().collect())
-}
-
-pub fn one(connection: &Connection, name: &str) -> rusqlite::Result<Option<StoredSchedule>> {
-    let mut select = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM schedules WHERE name = ?1"))?;
-    Ok(select.query_row([name], of_row).optional()?.flatten())
 }
 
 fn of_row(row: &Row<'_>) -> rusqlite::Result<Option<StoredSchedule>> {

@@ -169,11 +169,12 @@ impl Store {
     }
 
     pub fn schedules(&self) -> Result<Vec<StoredSchedule>> {
-        schedules::all(&self.connection).map_err(|e| self.failed(&e))
+        schedules::some(&self.connection, None, None).map_err(|e| self.failed(&e))
     }
 
     pub fn schedule(&self, name: &str) -> Result<Option<StoredSchedule>> {
-        schedules::one(&self.connection, name).map_err(|e| self.failed(&e))
+        let found = schedules::some(&self.connection, None, Some(name)).map_err(|e| self.failed(&e));
+        found.map(|mut found| found.pop())
     }
 
     /// The number of the next job.
@@ -216,11 +217,18 @@ impl Store {
 
     /// The status of a job, and nothing of one that is not there.
     pub fn status(&self, id: JobId) -> Result<Option<Status>> {
-        let mut select =
-            self.connection.prepare_cached("SELECT status FROM jobs WHERE id = ?1").map_err(|e| self.failed(&e))?;
-        let word: Option<String> =
-            select.query_row([&id.0[..]], |row| row.get(0)).optional().map_err(|e| self.failed(&e))?;
-        Ok(word.and_then(|word| Status::from_word(&word)))
+        Ok(self.standing(id)?.map(|(status, _)| status))
+    }
+
+    /// The same, with its owner.
+    pub fn standing(&self, id: JobId) -> Result<Option<(Status, String)>> {
+        let select = "SELECT status, owner FROM jobs WHERE id = ?1";
+        let mut select = self.connection.prepare_cached(select).map_err(|e| self.failed(&e))?;
+        let found: Option<(String, String)> = select
+            .query_row([&id.0[..]], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(|e| self.failed(&e))?;
+        Ok(found.and_then(|(word, owner)| Some((Status::from_word(&word)?, owner))))
     }
 
     /// Refuses what was decided on by an older state of a job than the present one.

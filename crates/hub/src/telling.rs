@@ -21,7 +21,8 @@ impl Owner {
     /// What is to be told of changes that are about to be written down.
     pub(crate) fn tell(&mut self, changes: &[Job]) -> Result<()> {
         let mut seen = HashMap::new();
-        for job in changes {
+        // Nothing was copied by a rehearsal, and whoever is told of its end would act as if it had been.
+        for job in changes.iter().filter(|job| !job.facts.is_rehearsal) {
             let before = seen.insert(job.id, job.status);
             let is_watched = self.posting.watched.contains(&job.id);
             let mut to: BTreeSet<String> = self.posting.channels.always(job.status).map(str::to_owned).collect();
@@ -117,8 +118,8 @@ impl Owner {
 
 fn message(job: &Job, file: &JobFile) -> Value {
     let word = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    json!({"v": 1, "event": "job", "time": rfc3339(unix_ms()), "job": job.id.to_string(), "status": job.status.word(),
-        "reason": word(job.reason.word()), "text": word(&job.text), "hint": word(&job.hint), "code": job.code,
+    json!({"v": 1, "event": "job", "time": rfc3339(unix_ms()), "job": job.id.to_string(), "kind": file.kind,
+        "status": job.status.word(), "reason": word(job.reason.word()), "text": word(&job.text), "hint": word(&job.hint), "code": job.code,
         "owner": *job.facts.owner, "source": file.source, "destination": file.destination, "labels": file.labels,
         "attempt": job.attempt, "files": job.work.files_done, "bytes": job.work.bytes_done})
 }
@@ -138,6 +139,36 @@ mod tests {
     use crate::scene::{anna, jobs, start, state, until};
     use queue::Verb;
     use rusqlite::Connection;
+
+    #[test]
+    fn nobody_is_told_of_a_rehearsal() {
+        let dir = state();
+        let text = "[all]\ncommand = [\"/bin/false\"]\non = [\"cancelled\"]\n[asked]\ncommand = [\"/bin/false\"]";
+        let channels = || Channels::from_toml(text).unwrap();
+        let file = |options: &str| {
+            let more = format!(r#""options":{options},"notify":{{"asked":["ended"]}}"#);
+            JobFile::from_json(&format!(r#"{{"source":"a:x","destination":"b:y",{more}}}"#)).unwrap()
+        };
+        let hub = start(dir.path(), channels());
+        let [rehearsal, job] =
+            [r#"{"dry-run":true}"#, "{}"].map(|options| hub.submit(&anna(), file(options), None).unwrap().id);
+        hub.stop();
+        drop(hub);
+        let hub = start(dir.path(), channels());
+        let told = || -> Vec<Value> {
+            let connection = Connection::open(crate::database::path(dir.path())).unwrap();
+            let mut select = connection.prepare("SELECT body FROM outbox").unwrap();
+            let bodies = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
+            bodies.map(|body| serde_json::from_str(&body.unwrap()).unwrap()).collect()
+        };
+        hub.steer(&anna(), rehearsal, Verb::Cancel, None).unwrap();
+        assert!(told().is_empty(), "{:?}", told());
+        // Of the job itself both channels are told, and do not take it.
+        hub.steer(&anna(), job, Verb::Cancel, None).unwrap();
+        let told = told();
+        assert!(told.len() == 2 && told.iter().all(|one| one["kind"] == "copy"), "{told:?}");
+        hub.stop();
+    }
 
     #[test]
     fn what_a_job_asks_for_is_told_once_and_what_fails_is_tried_again() {

@@ -4,7 +4,7 @@
 
 use crate::windows::{day, time, zone};
 use crate::{Error, Result};
-use jiff::civil::{DateTime, Time, Weekday};
+use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 use model::{Exit, mutant};
@@ -55,6 +55,8 @@ impl Times {
                 }
             }
         }
+        at.sort_unstable();
+        at.dedup();
         let days = self.days.iter().map(|text| day(text)).collect::<Result<Vec<_>>>()?;
         Ok(Parsed { at, days, zone: zone(self.zone.as_deref())? })
     }
@@ -63,20 +65,18 @@ impl Times {
 impl Parsed {
     fn slots(&self, unix_ms: i64) -> Option<Slots> {
         let today = Timestamp::from_millisecond(unix_ms).ok()?.to_zoned(self.zone.clone()).date();
-        let mut slots = Slots::default();
-        for ahead in -DAYS_AROUND..=DAYS_AROUND {
-            let Ok(date) = today.checked_add(ahead.days()) else { continue };
-            if !self.days.is_empty() && !self.days.contains(&date.weekday()) {
-                continue;
-            }
-            for at in self.at.iter().flat_map(|time| self.moments(date.to_datetime(*time))) {
-                match at <= unix_ms {
-                    true => slots.last = slots.last.max(Some(at)),
-                    false => slots.next = Some(slots.next.map_or(at, |next| next.min(at))),
-                }
-            }
+        let on = |ahead: i64| today.checked_add(ahead.days()).map_or_else(|_| Vec::new(), |date| self.of_day(date));
+        // The nearest days first. Where clocks change at midnight, one of the day on the other side may be nearer still.
+        let next = (-1..=DAYS_AROUND).find_map(|ahead| on(ahead).into_iter().filter(|at| *at > unix_ms).min());
+        let last = (-1..=DAYS_AROUND).find_map(|back| on(-back).into_iter().filter(|at| *at <= unix_ms).max());
+        Some(Slots { last, next })
+    }
+
+    fn of_day(&self, date: Date) -> Vec<i64> {
+        match self.days.is_empty() || self.days.contains(&date.weekday()) {
+            true => self.at.iter().flat_map(|time| self.moments(date.to_datetime(*time))).collect(),
+            false => Vec::new(),
         }
-        Some(slots)
     }
 
     fn moments(&self, local: DateTime) -> Vec<i64> {
@@ -152,6 +152,7 @@ mod tests {
             assert!(times(at).check().is_err(), "{at:?}");
         }
         assert!(times(&["00:00", "*:59"]).check().is_ok());
+        assert_eq!(times(&["*:15", "03:15", "*:15"]).parse().unwrap().at.len(), 24);
         assert_eq!(slots("nonsense", 0), Slots::default());
     }
 }

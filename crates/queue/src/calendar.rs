@@ -52,6 +52,8 @@ pub(crate) fn date_of(job: &Job, calendar: &dyn Calendar, now: Now) -> Option<i6
         return None;
     }
     let start = job.facts.start_by.filter(|_| !job.has_begun);
+    // A deadline is said once, and does not take the place of a cancel.
+    let finish = job.facts.finish_by.filter(|_| !job.is_ending());
     let follows_windows = matches!(job.status, Status::Queued | Status::Running)
         || job.status == Status::Waiting && matches!(job.reason, Reason::Window);
     let windows = job.facts.windows.as_ref().filter(|_| follows_windows);
@@ -60,5 +62,5 @@ pub(crate) fn date_of(job: &Job, calendar: &dyn Calendar, now: Now) -> Option<i6
         Opening { is_open: false, .. } if job.status == Status::Running => now.unix_ms,
         opening => opening.until,
     });
-    [start, job.facts.finish_by, change].into_iter().flatten().min()
+    [start, finish, change].into_iter().flatten().min()
 }

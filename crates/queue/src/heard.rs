@@ -194,7 +194,14 @@ impl Queue {
                     entry.job.passes += 1;
                     entry.job.goal = None;
                 }
-                self.wait(now, id, Reason::Retry, &format!("{text}; one more pass over what failed"), Some(PASS_MS));
+                match goal {
+                    // That pass is made when somebody resumes it.
+                    Some(Goal::Pause) => self.set(now, id, Status::Paused, Reason::None, ""),
+                    _ => {
+                        let text = format!("{text}; one more pass over what failed");
+                        self.wait(now, id, Reason::Retry, &text, Some(PASS_MS));
+                    }
+                }
             }
             Exit::Partial | Exit::Changed => self.end(now, id, Status::Partial, *code, text, hint),
             _ => self.end(now, id, Status::Failed, *code, text, hint),

@@ -190,6 +190,11 @@ impl Job {
         }
     }
 
+    /// It ends as soon as it has stopped, whatever else comes.
+    pub fn is_ending(&self) -> bool {
+        self.status == Status::Stopping && matches!(self.goal, Some(Goal::Cancel | Goal::Deadline))
+    }
+
     pub fn waits_for_destination(&self) -> bool {
         self.status == Status::Waiting && self.reason == Reason::Destination
     }

@@ -65,7 +65,8 @@ pub struct Queue {
     pub(crate) lanes: BTreeMap<Lane, BTreeSet<Place>>,
     pub(crate) shares: Vec<Share>,
     share_numbers: HashMap<(Arc<str>, Arc<str>), usize>,
-    pub(crate) of_owner: HashMap<Arc<str>, usize>,
+    /// Open jobs of each owner, by project.
+    pub(crate) of_owner: HashMap<Arc<str>, HashMap<Arc<str>, usize>>,
     pub(crate) classes: BTreeMap<Class, Decayed>,
     pub(crate) endpoints: Vec<Endpoint>,
     endpoint_numbers: HashMap<Arc<str>, usize>,
@@ -145,7 +146,12 @@ impl Queue {
 
     /// Open jobs of one owner.
     pub fn count_of(&self, owner: &str) -> usize {
-        self.of_owner.get(owner).copied().unwrap_or(0)
+        self.projects_of(owner).map(|(_, jobs)| jobs).sum()
+    }
+
+    /// The projects of one owner, each with its open jobs.
+    pub fn projects_of(&self, owner: &str) -> impl Iterator<Item = (&str, usize)> {
+        self.of_owner.get(owner).into_iter().flatten().map(|(project, jobs)| (&**project, *jobs))
     }
 
     /// Leaves an ended job to the records again, unless it is open now.
@@ -182,7 +188,8 @@ impl Queue {
         for number in [from, to] {
             self.endpoints[number].jobs += 1;
         }
-        *self.of_owner.entry(facts.owner.clone()).or_default() += 1;
+        let projects = self.of_owner.entry(facts.owner.clone()).or_default();
+        *projects.entry(facts.project.clone()).or_default() += 1;
         for other in &job.after {
             self.dependents.entry(*other).or_default().push(job.id);
         }
@@ -203,11 +210,15 @@ impl Queue {
         for number in [from, to] {
             self.endpoints[number].jobs -= 1;
         }
-        if let Some(count) = self.of_owner.get_mut(&job.facts.owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_owner.remove(&job.facts.owner);
+        let Some(projects) = self.of_owner.get_mut(&job.facts.owner) else { return };
+        if let Some(jobs) = projects.get_mut(&job.facts.project) {
+            *jobs -= 1;
+            if *jobs == 0 {
+                projects.remove(&job.facts.project);
             }
+        }
+        if projects.is_empty() {
+            self.of_owner.remove(&job.facts.owner);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::calendar::Now;
 use crate::job::Work;
 use crate::queue::{Action, Queue};
+use crate::slots::Health;
 use crate::status::{Goal, Reason, Status, Verb};
 use crate::submit::Refused;
 use model::order::Role;
@@ -10,6 +11,8 @@ use model::{Exit, JobId};
 
 const CANCELLED: &str = "cancelled; what was verified is kept";
 const CANCELLED_HINT: &str = "`thalweg job retry` goes on with it";
+/// How often a warrant is taken back of an order that does not stop.
+const REVOKE_MS: u64 = 10_000;
 
 impl Queue {
     /// Steers an open job, or one that was `restore`d after its end.
@@ -93,16 +96,24 @@ impl Queue {
         self.set(now, id, Status::Stopping, Reason::None, goal.word());
         self.hold(id, slots);
         self.say_stop(id);
-        self.revoke(id, goal);
+        self.revoke(now, id);
     }
 
-    /// What ends for good is not left to its executor alone, which may not be reached.
-    fn revoke(&mut self, id: JobId, goal: Goal) {
-        let Some(job) = self.get(id).filter(|_| matches!(goal, Goal::Cancel | Goal::Deadline)) else { return };
+    /// What ends for good is not left to its executor alone, which may not be reached. The other endpoint is told until the order has
+    /// stopped: it may be away, or not take it for the moment.
+    pub(crate) fn revoke(&mut self, now: Now, id: JobId) {
+        let Some(job) = self.get(id).filter(|job| job.is_ending()) else { return };
         let Some(role) = job.role.filter(|_| !model::mutant::is_on("queue-cancels-without-revoking")) else { return };
         let endpoint = if role == Role::Sends { &job.facts.to } else { &job.facts.from };
         let (attempt, endpoint) = (job.attempt, endpoint.clone());
-        self.actions.push(Action::Revoke { id, attempt, endpoint });
+        if self.health(&endpoint).0 == Health::Up {
+            self.actions.push(Action::Revoke { id, attempt, endpoint });
+        }
+        let at = now.ms + REVOKE_MS;
+        self.timers.insert((at, id));
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            entry.timer = Some(at);
+        }
     }
 
     pub(crate) fn say_stop(&mut self, id: JobId) {
@@ -119,7 +130,7 @@ impl Queue {
             entry.job.goal = Some(goal);
         }
         self.set(now, id, Status::Stopping, Reason::None, goal.word());
-        self.revoke(id, goal);
+        self.revoke(now, id);
     }
 
     /// stopping -> what it was stopped for: its executor says that it does nothing more.

@@ -40,7 +40,7 @@ impl Queue {
         if self.jobs.len() >= self.limits.jobs_max {
             return Err(Refused::Full { is_owner: false });
         }
-        if self.of_owner.get(&job.facts.owner).copied().unwrap_or(0) >= self.limits.of_owner_max {
+        if self.count_of(&job.facts.owner) >= self.limits.of_owner_max {
             return Err(Refused::Full { is_owner: true });
         }
         let id = job.id;
@@ -70,6 +70,7 @@ impl Queue {
             }
             self.charge(now, id);
             self.set_date(now, id);
+            self.revoke(now, id);
         } else if status == Status::Paused {
             self.set_date(now, id);
         } else if status == Status::Waiting && reason == Reason::Credentials {

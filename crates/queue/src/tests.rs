@@ -379,6 +379,62 @@ fn deadlines_end_what_waits_at_once_and_what_runs_after_its_stop() {
 }
 
 #[test]
+fn a_deadline_is_said_once_and_never_of_a_job_that_was_cancelled() {
+    let mut scene = Scene::new();
+    let soon = Some(scene.now.unix_ms + 1000);
+    let [late, cancelled] = [(); 2].map(|()| scene.submit(|facts| facts.finish_by = soon));
+    scene.step();
+    scene.queue.steer(scene.now, cancelled, Verb::Cancel).unwrap();
+    scene.pass(1000);
+    let goal = |id| scene.queue.get(id).unwrap().goal;
+    assert_eq!((goal(late), goal(cancelled)), (Some(Goal::Deadline), Some(Goal::Cancel)));
+    for _ in 0..2 {
+        scene.now.unix_ms += 1000;
+        scene.queue.step(scene.now);
+        let (changes, actions) = scene.queue.take();
+        assert!(changes.is_empty() && actions.is_empty(), "{changes:?} {actions:?}");
+    }
+    assert_eq!(scene.end(cancelled, Exit::Cancelled).status, Status::Cancelled);
+    assert_eq!(scene.end(late, Exit::Cancelled).status, Status::Failed);
+}
+
+#[test]
+fn a_warrant_is_taken_back_until_its_order_has_stopped() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    let revoked = |actions: Vec<Action>| {
+        let is_it = |action: &&Action| matches!(action, Action::Revoke { endpoint, .. } if **endpoint == *"b");
+        actions.iter().filter(is_it).count()
+    };
+    scene.queue.steer(scene.now, id, Verb::Cancel).unwrap();
+    assert_eq!(revoked(scene.step()), 1);
+    scene.queue.unreached(scene.now, "b", "off");
+    assert_eq!(revoked(scene.pass(60_000)), 0);
+    scene.queue.reached("b");
+    assert_eq!((revoked(scene.pass(10_000)), revoked(scene.pass(10_000))), (1, 1));
+    let mut again = Scene { now: scene.now, ..Scene::new() };
+    again.queue.restore(again.now, scene.queue.get(id).unwrap().clone());
+    assert_eq!(revoked(again.step()), 1, "it may have been lost with the hub before");
+    scene.end(id, Exit::Cancelled);
+    assert_eq!(revoked(scene.pass(60_000)), 0);
+}
+
+#[test]
+fn a_job_that_is_paused_while_objects_fail_rests_until_it_is_resumed() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    scene.queue.steer(scene.now, id, Verb::Pause).unwrap();
+    let job = scene.end(id, Exit::Partial);
+    assert_eq!((job.status, job.passes, job.goal), (Status::Paused, 1, None));
+    assert_eq!(given(&scene.pass(700_000)), []);
+    scene.queue.steer(scene.now, id, Verb::Resume).unwrap();
+    assert_eq!(given(&scene.step()), [(id, Role::Sends)]);
+    assert_eq!(scene.end(id, Exit::Partial).status, Status::Partial);
+}
+
+#[test]
 fn a_window_that_closes_stops_a_job_until_the_next() {
     let mut scene = Scene::new();
     scene.now.unix_ms = 1_000_600;

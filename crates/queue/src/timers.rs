@@ -40,6 +40,7 @@ impl Queue {
     fn waited(&mut self, now: Now, id: JobId) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         match entry.job.reason {
+            _ if entry.job.status == Status::Stopping => self.revoke(now, id),
             Reason::Credentials => {
                 let text = "nobody gave new credentials within 14 days";
                 self.end(now, id, Status::Failed, Exit::Authentication as i32, text, "");

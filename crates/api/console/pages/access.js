@@ -23,7 +23,7 @@ export function show(main) {
       h('label', { class: 'check' }, h('input', { type: 'checkbox', name: scope, checked: scope === 'read' }), h('span', null, h('b', null, scope), `: ${text}`)))),
     h('div', { class: 'field' }, h('label', null, h('span', null, 'For'), lifetime)),
     h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Make the token')))
-  const rule = h('input', { name: 'rule', required: true, autocomplete: 'off', spellcheck: 'false', placeholder: 'allow token:NAME list,read,write berlin:runs/' })
+  const rule = h('input', { name: 'rule', required: true, autocomplete: 'off', spellcheck: 'false', placeholder: 'allow token:NAME read,write berlin:runs/' })
   const ruleForm = h('form', { class: 'fields', onsubmit: addRule }, h('div', { class: 'field' }, h('label', null, h('span', null, 'Rule'), rule)),
     h('p', { class: 'verbs' }, h('button', { class: 'main' }, 'Add the rule')))
   const grants = h('tbody')

@@ -24,6 +24,10 @@ const capital = text => text.charAt(0).toUpperCase() + text.slice(1)
 /** A text of the hub, in which the ids of other jobs lead to them. */
 const linked = text => text.split(/\b([0-9a-f]{32})\b/).map((part, at) => at % 2 ? h('a', { href: `#/job/${part}`, class: 'mono' }, part) : foreign(part))
 
+/** What it means that a job went well. */
+const outcome = ({ kind, options }) => options?.['dry-run'] ? 'It was rehearsed: nothing was copied or removed.'
+  : kind === 'check' ? 'Source and destination were compared, and nothing differs.' : 'Everything arrived and was verified.'
+
 /** What is going on, in a sentence, and what to do about it. */
 function standing(job) {
   const until = job.until && ` Next look ${ago(job.until)}.`
@@ -41,7 +45,7 @@ function standing(job) {
     case 'stopping':
       return [h('p', null, 'It was told to stop, and its endpoint has not confirmed that yet.')]
     case 'succeeded':
-      return [h('p', null, 'Everything arrived and was verified.'), job.report?.bottleneck && h('p', null, foreign(job.report.bottleneck))]
+      return [h('p', null, outcome(job.job)), job.report?.bottleneck && h('p', null, foreign(job.report.bottleneck))]
     default:
       return [h('p', null, foreign(job.text || job.report?.message || job.status)), hint,
         job.code !== undefined && h('p', { class: 'when' }, `exit code ${job.code}`)]

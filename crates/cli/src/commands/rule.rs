@@ -31,7 +31,7 @@ enum Action {
 /// Somebody who is no administrator shares in this way what it may do itself where it has `manage`, for 90 days at most.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
-\x20   thalweg rule add 'allow token:ci list,read,write siteA:results'\n\
+\x20   thalweg rule add 'allow token:ci read,write siteA:results'\n\
 \x20   thalweg rule add 'allow token:guest read until 2027-03-01T06:00:00Z siteA:results/run7'")]
 struct Add {
     /// The rule, in quotes

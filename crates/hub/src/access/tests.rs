@@ -45,6 +45,44 @@ fn a_token_is_known_until_it_expires_or_is_removed_and_never_kept() {
 }
 
 #[test]
+fn what_a_token_allowed_ends_when_it_expires() {
+    let (_dir, access) = access();
+    let soon = Duration::from_millis(1);
+    access.new_token("chief", Scopes::ALL, soon).unwrap();
+    access.new_token("ci", Scopes::ORDINARY, soon).unwrap();
+    for rule in ["allow token:ci read a:", "allow token:ci write b:"] {
+        access.add_rule(&root(), rule).unwrap();
+    }
+    while access.tokens().iter().any(|token| !token.is_expired) {
+        std::thread::yield_now();
+    }
+    let check = |who: &str| {
+        let wish = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap().wish(who).unwrap();
+        access.check_owner(&wish).map_err(|e| e.message)
+    };
+    assert_eq!(check("token:chief").unwrap_err(), "token:chief has no token that still holds");
+    assert_eq!(check("token:ci").unwrap_err(), "token:ci has no token that still holds");
+    assert!(!access.is_admin("token:chief"));
+    assert_eq!(access.lapse().unwrap(), ["token:chief", "token:ci"]);
+    assert!(access.lapse().unwrap().is_empty());
+    // Its successor has what it had.
+    access.new_token("ci", Scopes::ORDINARY, HOUR).unwrap();
+    check("token:ci").unwrap();
+}
+
+#[test]
+fn nobody_waits_for_a_change_and_none_is_written_that_changes_nothing() {
+    use std::os::unix::fs::MetadataExt;
+    let (dir, access) = access();
+    let rule = access.add_rule(&root(), "allow token:ci read a:").unwrap();
+    assert!(access.change(|_| Ok(access.held.try_read().is_ok())).unwrap());
+    let file = || std::fs::metadata(dir.path().join("access.json")).unwrap().ino();
+    let before = file();
+    assert_eq!(access.add_rule(&root(), "allow token:ci read a:").unwrap().id, rule.id);
+    assert_eq!(file(), before);
+}
+
+#[test]
 fn what_makes_no_token_is_refused() {
     let (_dir, access) = access();
     for (name, scopes, lifetime) in [
@@ -63,6 +101,7 @@ fn what_makes_no_token_is_refused() {
 #[test]
 fn a_job_needs_a_rule_for_each_place_that_it_touches() {
     let (dir, access) = access();
+    access.new_token("ci", Scopes::ORDINARY, HOUR).unwrap();
     let check = |text: &str| {
         let wish = JobFile::from_json(text).unwrap().wish("token:ci").unwrap();
         access.check("token:ci", &wish).map_err(|e| e.message)
@@ -111,6 +150,9 @@ fn a_share_passes_on_what_its_maker_may_for_as_long_and_no_more() {
     let (_dir, access) = access();
     let somebody = |name: &str| Principal { name: format!("token:{name}"), scopes: Scopes::ORDINARY, token: None };
     let (anna, bert) = (somebody("anna"), somebody("bert"));
+    for name in ["anna", "bert"] {
+        access.new_token(name, Scopes::ORDINARY, HOUR).unwrap();
+    }
     let check = |who: &str, path: &str| {
         let text = format!(r#"{{"source":"a:{path}","destination":"b:in/"}}"#);
         access.check(who, &JobFile::from_json(&text).unwrap().wish(who).unwrap()).is_ok()

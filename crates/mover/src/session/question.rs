@@ -3,7 +3,7 @@
 use super::answers::Part;
 use super::client::{Client, Interrupt};
 use super::error::ConnectError;
-use super::replies::ANSWERS_MAX;
+use super::replies::{ANSWERS_MAX, WAIT};
 use crate::job::Ending;
 use model::files::{Question, Record, Tally};
 use std::fmt;
@@ -17,9 +17,6 @@ use wire::{CloseCode, Message, Refusal};
 
 /// The endpoint hears how far the answer was read this often.
 const PROCEED_STEP: u64 = BATCHES_AHEAD / 4;
-/// How often a wait for the answer looks whether it is still wanted.
-const WAIT: Duration = Duration::from_millis(50);
-
 /// How long an answer that was stopped may take to say what was done.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -143,7 +140,8 @@ impl Client {
         Ok(self.welcome()?.features & feature::ORDERS != 0)
     }
 
-    /// Makes a request of `messages` 90, 94, 95 or 97, given its number, and returns what answers it.
+    /// Makes a request of `messages` 90, 94, 95 or 97, given its number, and returns what answers it. Several threads may ask at
+    /// once; those for whom the session has no room wait.
     pub fn request(
         &self,
         make: impl FnOnce(u32) -> Message,
@@ -154,7 +152,12 @@ impl Client {
             return Err(AskError::Refused(Refusal::new(CloseCode::Version, text)));
         }
         let replies = &self.shared.replies;
-        let (number, received) = replies.begin();
+        let Some((number, received)) = replies.begin(&|| interrupt() || self.has_ended()) else {
+            return Err(match self.has_ended() {
+                true => AskError::Lost(self.why_ended()),
+                false => AskError::Interrupted(Tally::default()),
+            });
+        };
         let frame = message::encode(make(number));
         let answered = match message::fits(&frame).map(|()| self.shared.session.control.send(frame)) {
             Ok(Ok(())) => self.take_answers(&received, interrupt),

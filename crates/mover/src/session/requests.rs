@@ -38,7 +38,8 @@ impl Server {
         };
         let open = Open(session.clone());
         if session.requests.fetch_add(1, Relaxed) >= ASKS_MAX {
-            return refuse(Refusal::new(CloseCode::Limit, "too many requests at once"));
+            // Of a client that gave one up, it may still be answered here: that is no fault.
+            return refuse(Refusal::new(CloseCode::Busy, "too many requests at once"));
         }
         let asks_for_all = matches!(&message, Message::OrderAsk(ask) if ask.job_id.is_empty());
         let earlier = asks_for_all.then(|| self.arrivals.now());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use wire::handshake::Direction;
+use wire::limits::ASKS_MAX;
 use wire::message::{Open, Order, OrderAsk, OrderNews};
 use wire::{Message, Refusal};
 
@@ -90,4 +91,21 @@ fn an_answer_without_an_end_is_not_listened_to() {
     let ask = |number| OrderAsk { number, job_id: ENDLESS.to_vec(), ..OrderAsk::default() }.into();
     let error = client.request(ask, &|| false).map(drop).map_err(|e| format!("{e:?}")).unwrap_err();
     assert!(error.contains("its answer has no end"), "{error}");
+}
+
+/// A hub has many threads that ask over one session, and what is refused to one of them counts against a job.
+#[test]
+fn more_requests_than_a_session_may_have_are_answered_in_turn() {
+    let rest = OpenHost { root: "/nonexistent".into() };
+    let host = Arc::new(SlowHost { rest, came: AtomicU32::new(0), taken: AtomicU32::new(0) });
+    let endpoint = serve(Server::new(host, Memory::default()));
+    let client = client(&endpoint, Some(0));
+    let hand_in = || {
+        let order = |number| Order { number, job_id: vec![7; 16], ..Order::default() }.into();
+        client.request(order, &|| false).map(drop).map_err(|e| format!("{e:?}"))
+    };
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..2 * ASKS_MAX).map(|_| scope.spawn(hand_in)).collect();
+        asking.into_iter().for_each(|one| one.join().unwrap().unwrap());
+    });
 }
