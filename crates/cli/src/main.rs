@@ -30,6 +30,7 @@ use model::Exit;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    daemon::take_descriptors();
     let ended = args::parse().and_then(|cli| {
         logs::start(&cli.command);
         commands::run(cli)
@@ -48,7 +49,8 @@ fn code(ended: exit::Result<Exit>) -> ExitCode {
     };
     let exit = ended.unwrap_or_else(|error| {
         output::error(&error);
-        error.exit
+        // What failed has not succeeded, whatever its code says.
+        if error.exit == Exit::Done { Exit::Failed } else { error.exit }
     });
     ExitCode::from(exit as i32 as u8)
 }

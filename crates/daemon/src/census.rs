@@ -86,7 +86,8 @@ mod tests {
     fn a_bound_that_seems_reached_is_counted_again_and_not_too_often() {
         let [a, b] = ["a", "b"].map(|ticket| Some(ticket.to_owned()));
         let (pin, name, enrolled) = ("p".into(), "n".into(), "e".into());
-        let client = Enrolment { pin, name, enrolled, may_write: true, ticket: a.clone(), credential: None };
+        let (ticket, credential, manages_by) = (a.clone(), None, None);
+        let client = Enrolment { pin, name, enrolled, may_write: true, ticket, credential, manages_by };
         let mut census = Census::default();
         let start = Instant::now();
         let late = start + RECOUNT_INTERVAL;

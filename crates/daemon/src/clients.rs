@@ -20,7 +20,7 @@ use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
 use crate::enrolment::{self, CLIENTS_MAX, Enrolment, FILE_BYTES_MAX, parse, visit};
 use crate::error::{Error, Result, shown};
 use crate::host::rights::Rights;
-use crate::limited::{Limited, LimitedBook, SERVE_TICKET, id_of_credential};
+use crate::limited::{Limited, LimitedBook, Limits, SERVE_TICKET, id_of_credential};
 use crate::private_file::{self, Existing};
 use crate::records::Records;
 use crate::removed::RemovedClients;
@@ -227,12 +227,10 @@ impl ClientBook {
                 reader: Some(pin),
                 scope: Vec::new(),
                 class_max: Class::High,
-                may_manage: false,
+                may_manage: enrolment.manages_by.as_ref().is_some_and(|id| self.may_manage(pin, id)),
             });
         };
-        let ticket = self.ticket(id)?;
-        self.check_removed(pin, id)?;
-        let limits = ticket.limits;
+        let limits = self.limits(pin, id)?;
         let may_write = limits.may_write && enrolment.may_write;
         let may_read = limits.may_read;
         Ok(Rights {
@@ -246,6 +244,17 @@ impl ClientBook {
         })
     }
 
+    fn may_manage(&self, pin: Pin, ticket: &str) -> bool {
+        self.limits(pin, ticket).is_ok_and(|limits| limits.may_manage)
+    }
+
+    /// What a ticket says that holds now, for this client.
+    fn limits(&self, pin: Pin, ticket: &str) -> Refused<Limits> {
+        let limits = self.ticket(ticket)?.limits;
+        self.check_removed(pin, ticket)?;
+        Ok(limits)
+    }
+
     /// A ticket that holds now.
     fn ticket(&self, id: &str) -> Refused<Limited> {
         let ticket = self.tickets.get(id).map_err(|e| unusable(&e))?.ok_or_else(|| {
@@ -256,15 +265,21 @@ impl ClientBook {
         Ok(ticket)
     }
 
-    /// A client brings another credential than it lives by: it lives by that from here on. One that is no better than none
-    /// changes nothing as long as what the client lives by holds.
+    /// A client brings another credential than it lives by: it lives by that from here on; one without limits keeps what it has,
+    /// and manages rates by it besides. One that is no better than none changes nothing as long as what the client lives by holds.
     fn renew(&self, pin: Pin, known: Enrolment, credential: &[u8]) -> Refused<Enrolment> {
         let Some(admission) = self.admission(credential)? else { return Ok(known) };
-        let renewed = self.newcomer(pin, known.name.clone(), &admission);
-        if (&renewed.ticket, &renewed.credential) == (&known.ticket, &known.credential) {
+        let renewed = match &admission {
+            Admission::Limited(ticket) if known.ticket.is_none() && self.rights_of(pin, &known).is_ok() => {
+                Enrolment { manages_by: Some(ticket.id.clone()), ..known.clone() }
+            }
+            _ => Enrolment { may_write: known.may_write, ..self.newcomer(pin, known.name.clone(), &admission) },
+        };
+        if (&renewed.ticket, &renewed.credential, &renewed.manages_by)
+            == (&known.ticket, &known.credential, &known.manages_by)
+        {
             return Ok(known);
         }
-        let renewed = Enrolment { may_write: known.may_write, ..renewed };
         match self.enrol(pin, renewed, &admission, Some(&known)) {
             // Read again: it may have been removed meanwhile.
             Err(refusal) => self.find(pin)?.filter(|still| self.rights_of(pin, still).is_ok()).ok_or(refusal),
@@ -434,7 +449,7 @@ impl ClientBook {
             Admission::Limited(ticket) => (Some(ticket.id.clone()), None),
         };
         let enrolled = time::rfc3339(SystemTime::now());
-        Enrolment { pin: pin.to_string(), name, enrolled, may_write: true, ticket, credential }
+        Enrolment { pin: pin.to_string(), name, enrolled, may_write: true, ticket, credential, manages_by: None }
     }
 
     #[cfg(test)]

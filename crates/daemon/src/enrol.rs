@@ -10,6 +10,7 @@ use net::Identity;
 use std::time::{Duration, Instant, SystemTime};
 use transfer::{ConnectOptions, Reach};
 use wire::message::{AskHosts, HostRecord};
+use zeroize::Zeroize;
 
 const HOSTS_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -38,13 +39,15 @@ pub fn enrol(
     let options =
         ConnectOptions { tuning: Tuning { streams: Some(0), ..Tuning::default() }, ..ConnectOptions::default() };
     let credential = ticket.credential.to_vec();
-    let reach = Reach { name, pin: ticket.pin, credential, identity, options: &options };
-    let ((welcome, hosts), address) = reach.first(&ticket.addresses, |client| {
+    let mut reach = Reach { name, pin: ticket.pin, credential, identity, options: &options };
+    let enrolled = reach.first(&ticket.addresses, |client| {
         let welcome = client.welcome()?;
         let hosts = hosts_at(&client)?;
         client.close();
         Ok((welcome, hosts))
-    })?;
+    });
+    reach.credential.zeroize();
+    let ((welcome, hosts), address) = enrolled?;
     let mut addresses = ticket.addresses.clone();
     addresses.retain(|other| *other != address);
     addresses.insert(0, address.clone());

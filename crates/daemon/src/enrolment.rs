@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 pub const FILE_BYTES_MAX: u64 = 4096;
 pub const CLIENTS_MAX: usize = 100_000;
-/// Begins the first line of a client's file. To the release before it is a comment, and that takes no key it does not know.
+/// Begin the first lines of a client's file. To a release before them they are comments, and that takes no key it does not know.
 pub const BY_CREDENTIAL: &str = "# by the credential ";
+const MANAGES_BY: &str = "# manages rates by the ticket ";
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,12 +32,16 @@ pub struct Enrolment {
     /// The id of the credential without limits that it was enrolled with; `None` also where an older release wrote the file.
     #[serde(skip)]
     pub credential: Option<String>,
+    /// The ticket by which a client without limits manages rates besides. It does not live by it.
+    #[serde(skip)]
+    pub manages_by: Option<String>,
 }
 
 impl Enrolment {
     pub fn to_text(&self) -> String {
-        let by = self.credential.as_ref().map_or_else(String::new, |id| format!("{BY_CREDENTIAL}{id}\n"));
-        by + &toml::to_string(self).expect("texts and a truth value have a TOML form")
+        let named = [(BY_CREDENTIAL, &self.credential), (MANAGES_BY, &self.manages_by)].into_iter();
+        let lines = named.filter_map(|(begin, id)| id.as_ref().map(|id| format!("{begin}{id}\n")));
+        lines.collect::<String>() + &toml::to_string(self).expect("texts and a truth value have a TOML form")
     }
 }
 
@@ -82,9 +87,16 @@ pub fn parse(named: &str, bytes: &[u8], pin: Pin) -> Result<Enrolment> {
     let wrong = |what: &str| Error::new(Exit::Failed, format!("{named}: {}", what.trim_end()));
     let text = std::str::from_utf8(bytes).map_err(|_| wrong("not text"))?;
     let mut known: Enrolment = toml::from_str(text).map_err(|e| wrong(e.message()))?;
-    known.credential = text.lines().next().and_then(|line| line.strip_prefix(BY_CREDENTIAL)).map(str::to_owned);
-    if known.credential.as_deref().is_some_and(|id| !is_id(id)) {
-        return Err(wrong("no id of a credential"));
+    for line in text.lines().take_while(|line| line.starts_with('#')) {
+        let (by, id) = match (line.strip_prefix(BY_CREDENTIAL), line.strip_prefix(MANAGES_BY)) {
+            (Some(id), _) => (&mut known.credential, id),
+            (None, Some(id)) => (&mut known.manages_by, id),
+            (None, None) => continue,
+        };
+        if !is_id(id) {
+            return Err(wrong("no id of a credential"));
+        }
+        *by = Some(id.to_owned());
     }
     if known.pin != pin.to_string() {
         return Err(wrong("the pin in the file is not that of the file"));

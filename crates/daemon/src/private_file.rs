@@ -28,8 +28,7 @@ pub fn write(path: &Path, bytes: &[u8], existing: Existing) -> io::Result<()> {
     file.sync_all()?;
     match existing {
         Existing::Replace => std::fs::rename(&staging.0, path)?,
-        // A link, unlike a rename, never replaces what another process was faster to make.
-        Existing::Keep => std::fs::hard_link(&staging.0, path)?,
+        Existing::Keep => net::identity::name_new(&staging.0, path)?,
     }
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     sync_directory(directory)
@@ -68,7 +67,8 @@ pub fn read(path: &Path, bytes_max: u64, is_secret: bool) -> Result<Option<Vec<u
     if !metadata.is_file() || metadata.len() > bytes_max {
         return Err(Error::new(Exit::Failed, format!("{} was not written by this program", shown(path))));
     }
-    let mut bytes = Vec::new();
+    // Made long enough at once: what grows leaves copies behind, and some are secrets.
+    let mut bytes = Vec::with_capacity(metadata.len() as usize + 64);
     file.take(bytes_max).read_to_end(&mut bytes).map_err(failed)?;
     Ok(Some(bytes))
 }

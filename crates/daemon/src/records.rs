@@ -268,23 +268,72 @@ pub fn of_fault(fault: &Fault) -> Error {
     Error::new(exit, &fault.text[..]).hint(&fault.advice[..])
 }
 
+/// What is to go is judged before anything is done, so that an error changes nothing. It goes under another name first: if
+/// it was written anew meanwhile, it comes back and is judged again.
 fn remove_file_if(path: &Path, is_meant: &dyn Fn(&[u8]) -> Result<bool>) -> Result<bool> {
+    let failed = |e| Error::of_file("remove", path, e);
+    let read = |path: &Path| private_file::read(path, cluster::coordinator::VALUE_BYTES_MAX as u64, false);
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.{}", data_encoding::HEXLOWER.encode(&net::random_bytes::<8>())));
-    let failed = |e| Error::of_file("remove", path, e);
-    match std::fs::rename(path, &aside) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        renamed => renamed.map_err(failed)?,
-    }
-    let bytes = private_file::read(&aside, cluster::coordinator::VALUE_BYTES_MAX as u64, false)?.unwrap_or_default();
-    let is_removed = is_meant(&bytes)?;
-    if !is_removed {
-        // Unless it was written anew meanwhile.
-        match std::fs::hard_link(&aside, path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+    for _ in 0..TRIES {
+        let Some(judged) = read(path)? else { return Ok(false) };
+        if !is_meant(&judged)? {
+            return Ok(false);
+        }
+        match std::fs::rename(path, &aside) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            renamed => renamed.map_err(failed)?,
+        }
+        let is_removed = read(&aside).is_ok_and(|taken| taken.as_ref() == Some(&judged));
+        if !is_removed {
+            match net::identity::name_new(&aside, path) {
+                // Written once more.
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+                _ => {}
+            }
+        }
+        match std::fs::remove_file(&aside) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ if is_removed => return Ok(true),
             _ => {}
         }
     }
-    std::fs::remove_file(&aside).map_err(failed)?;
-    Ok(is_removed)
+    Err(Error::new(Exit::Temporary, format!("{} is changed by others again and again", shown(path))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_judged_stays_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::from(dir.path());
+        records.put("clients/a.toml", b"one").unwrap();
+        let names = || records.names("clients", 9).unwrap();
+        let unsure = |_: &[u8]| -> Result<bool> { Err(Error::new(Exit::Failed, "nobody can tell")) };
+        assert_eq!(records.remove_if("clients/a.toml", &unsure).unwrap_err().message, "nobody can tell");
+        assert!(!records.remove_if("clients/a.toml", &|_| Ok(false)).unwrap());
+        assert_eq!(records.get("clients/a.toml", 9, false).unwrap().unwrap(), b"one");
+        assert_eq!(names(), ["a.toml"]);
+        assert!(records.remove_if("clients/a.toml", &|bytes| Ok(bytes == b"one")).unwrap() && names().is_empty());
+        assert!(!records.remove_if("clients/a.toml", &|_| Ok(true)).unwrap());
+    }
+
+    #[test]
+    fn a_record_that_is_written_anew_while_it_is_judged_is_judged_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::from(dir.path());
+        records.put("clients/a.toml", b"old").unwrap();
+        let is_old = |bytes: &[u8]| -> Result<bool> {
+            let is_old = bytes == b"old";
+            if is_old {
+                records.put("clients/a.toml", b"new")?;
+            }
+            Ok(is_old)
+        };
+        assert!(!records.remove_if("clients/a.toml", &is_old).unwrap());
+        assert_eq!(records.get("clients/a.toml", 9, false).unwrap().unwrap(), b"new");
+        assert_eq!(records.names("clients", 9).unwrap(), ["a.toml"]);
+    }
 }

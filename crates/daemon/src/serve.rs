@@ -16,6 +16,7 @@ mod review;
 
 use crate::advertise::Listening;
 use crate::cache::{Cache, CacheOptions};
+use crate::descriptors::connections_max;
 use crate::error::{Error, Result, shown};
 use crate::events::EventLog;
 use crate::gate::Gate;
@@ -40,7 +41,6 @@ use mover::session::Server;
 use net::{Listener, ServerTls, Stopper};
 pub use review::Pulse;
 use review::Review;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -54,14 +54,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::posix::beneath::{self, Mounts};
-use store::posix::directories_max;
 use store::spool::Spool;
 use tracing::{info, warn};
 
-/// Connections of all peers, where descriptors allow so many.
-const CONNECTIONS_MAX: usize = 4096;
-/// Descriptors that one connection may need, with the files its lane has open.
-const DESCRIPTORS_OF_CONNECTION: usize = 4;
 const NAME_BYTES_MAX: usize = 64;
 /// In the state directory: where the buffer is.
 const BUFFER_NOTE: &str = "buffer";
@@ -457,6 +452,7 @@ fn open_cache(options: &ServeOptions, identity: &net::Identity) -> Result<Option
 
 /// Opens the place where what clients send may wait. Clients reach it no other way.
 fn open_buffer(options: &ServeOptions) -> Result<Option<Arc<Spool>>> {
+    check_left(options)?;
     let Some((path, bytes)) = &options.buffer else { return note_buffer(options).map(|()| None) };
     let (real, root) = (real_path(path)?, real_path(&options.root)?);
     if real.starts_with(&root) || root.starts_with(&real) {
@@ -465,6 +461,20 @@ fn open_buffer(options: &ServeOptions) -> Result<Option<Arc<Spool>>> {
     }
     let spool = Spool::open(path, *bytes).map_err(|e| Error::new(Exit::Refused, e.to_string()))?;
     note_buffer(options).map(|()| Some(spool))
+}
+
+/// What waits in the buffer that the endpoint had before was promised to clients, and nobody else delivers it.
+fn check_left(options: &ServeOptions) -> Result<()> {
+    let Some(before) = buffer_of(&options.state_dir)? else { return Ok(()) };
+    let is_it = |(path, _): &(PathBuf, u64)| real_path(path).ok() == real_path(&before).ok();
+    let is_left = || store::spool::look(&before).is_ok_and(|look| !look.owners.is_empty());
+    if options.buffer.as_ref().is_some_and(is_it) || !is_left() {
+        return Ok(());
+    }
+    let before = shown(&before);
+    let message = format!("the buffer {before} of this endpoint holds what is not delivered yet");
+    let hint = format!("serve with `--buffer {before}:SIZE` until it is delivered, or dropped (`thalweg buffer drop`)");
+    Err(Error::new(Exit::Refused, message).hint(hint))
 }
 
 fn start_accepting(acceptor: Acceptor, listener: Listener) -> Result<JoinHandle<Result<()>>> {
@@ -565,19 +575,4 @@ pub fn own_name(said: Option<&str>) -> Result<String> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|c| c.is_ascii_graphic()).take(NAME_BYTES_MAX).collect();
     Ok(if host.is_empty() { "endpoint".to_owned() } else { host })
-}
-
-/// Takes all descriptors that this process may have, and returns how many connections they are good for, beside
-/// the directories that jobs keep open.
-pub fn connections_max() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let mut current = limit.current;
-    if limit.maximum.is_none_or(|maximum| current.is_some_and(|c| c < maximum)) {
-        // Without the right to, the old limit stays.
-        if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_ok() {
-            current = limit.maximum;
-        }
-    }
-    let descriptors = current.map_or(usize::MAX, |c| usize::try_from(c).unwrap_or(usize::MAX));
-    ((descriptors - directories_max(descriptors)) / DESCRIPTORS_OF_CONNECTION).min(CONNECTIONS_MAX)
 }

@@ -59,7 +59,9 @@ impl Ticket {
     /// When there are no or too many addresses, or a text is longer than 255 bytes.
     pub fn to_text(&self) -> String {
         assert!((1..=ADDRESSES_MAX).contains(&self.addresses.len()), "a ticket names 1 to {ADDRESSES_MAX} addresses");
-        let mut bytes = Zeroizing::new(vec![VERSION]);
+        // Made long enough at once, as below: what grows leaves copies behind.
+        let mut bytes = Zeroizing::new(Vec::<u8>::with_capacity(TICKET_TEXT_BYTES_MAX));
+        bytes.push(VERSION);
         bytes.extend_from_slice(&self.pin.0);
         bytes.extend_from_slice(&self.credential[..]);
         put_text(&mut bytes, &self.name);
@@ -88,7 +90,8 @@ impl Ticket {
         if text.len() > TICKET_TEXT_BYTES_MAX {
             return Err(TicketError::NotATicket);
         }
-        let line: String = text.split_ascii_whitespace().collect();
+        let mut line = Zeroizing::new(String::with_capacity(text.len()));
+        line.extend(text.split_ascii_whitespace());
         let line = line.rsplit('#').next().unwrap_or_default();
         let (prefix, encoded) = line.split_once(':').ok_or(TicketError::NotATicket)?;
         let version = prefix.strip_prefix(PREFIX).filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
@@ -97,7 +100,8 @@ impl Ticket {
             Some(version) if version > u32::from(VERSION) => return Err(TicketError::NewerVersion(version)),
             _ => return Err(TicketError::NotATicket),
         }
-        let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).map_err(|_| TicketError::Damaged)?;
+        let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).map(Zeroizing::new);
+        let bytes = bytes.map_err(|_| TicketError::Damaged)?;
         let (body, found) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(TicketError::Damaged)?;
         if checksum(body) != *found {
             return Err(TicketError::Damaged);
@@ -142,7 +146,7 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 fn checksum(body: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    let digest = net::sha256(&[CHECKSUM_LABEL, body].concat());
+    let digest = net::sha256(&Zeroizing::new([CHECKSUM_LABEL, body].concat()));
     [digest[0], digest[1], digest[2], digest[3]]
 }
 

@@ -23,7 +23,7 @@ use wire::{CloseCode, Refusal};
 
 const NOT_VALID: &str = "the warrant is damaged, or was not signed by the key that it names";
 const REVOKED: &str = "the warrant was revoked by the client that gave it; what is verified is kept";
-/// Revoked warrants that are remembered, of all and of one account: each until it would have expired.
+/// Revoked warrants that are remembered, of all and of one account.
 const REVOKED_MAX: usize = 100_000;
 const REVOKED_OF_ACCOUNT_MAX: usize = 10_000;
 const ACCOUNT_BYTES_MAX: u64 = 256;
@@ -117,16 +117,22 @@ impl TakenBack {
         TakenBack { directory: state_dir.join("warrants"), counts: Mutex::default() }
     }
 
-    /// Remembers it for as long as any warrant may hold.
+    /// Remembers it for as long as any warrant may hold that holds now, and further while there is room: an id does not tell
+    /// when its warrant begins, and the clock of its issuer may be far ahead.
     pub fn add(&self, account: &str, issuer: Pin, id: [u8; 16]) -> error::Result<()> {
         crate::trust::make_private_directory(&self.directory)?;
         let mut counted = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = match counted.take() {
-            Some(counts) if has_room(&counts, account) => counts,
-            // They are read again when the endpoint starts, and when what has expired may make room.
-            _ => self.sweep()?,
+            Some(counts) => counts,
+            None => self.count(&|_| false)?,
         };
         if !has_room(&counts, account) {
+            // Nobody makes room at the cost of what others took back, unless there is none at all.
+            let is_full = counts.values().sum::<usize>() >= REVOKED_MAX;
+            counts = self.count(&|of| is_full || of == account)?;
+        }
+        if !has_room(&counts, account) {
+            *counted = Some(counts);
             let text = "as many warrants of this ticket are revoked as the endpoint remembers: have the ticket revoked";
             return Err(Error::new(model::Exit::Temporary, text));
         }
@@ -152,20 +158,21 @@ impl TakenBack {
         self.directory.join(format!("{issuer}.{}", data_encoding::HEXLOWER.encode(&id)))
     }
 
-    /// Forgets what has expired anyway, and counts the rest.
-    fn sweep(&self) -> error::Result<HashMap<String, usize>> {
+    /// Counts them by accounts, and forgets those of the accounts that are named whose warrants have expired.
+    fn count(&self, forgets: &dyn Fn(&str) -> bool) -> error::Result<HashMap<String, usize>> {
         let failed = |e| Error::of_file("list", &self.directory, e);
         let lifetime = Duration::from_secs(LIFETIME_SECONDS_MAX + 2 * CLOCK_SECONDS);
         let mut counts = HashMap::new();
         for entry in std::fs::read_dir(&self.directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
-            if age.is_some_and(|age| age > lifetime) && std::fs::remove_file(entry.path()).is_ok() {
-                continue;
-            }
             let account =
                 private_file::read(&entry.path(), ACCOUNT_BYTES_MAX, false).ok().flatten().unwrap_or_default();
-            *counts.entry(String::from_utf8_lossy(&account).into_owned()).or_default() += 1;
+            let account = String::from_utf8_lossy(&account).into_owned();
+            let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
+            let is_over = forgets(&account) && age.is_some_and(|age| age > lifetime);
+            if !(is_over && std::fs::remove_file(entry.path()).is_ok()) {
+                *counts.entry(account).or_default() += 1;
+            }
         }
         Ok(counts)
     }
@@ -281,6 +288,28 @@ mod tests {
         book.add("a", mandate.issuer, mandate.warrant.id).unwrap();
         assert_eq!(TakenBack::new(dir.path()).check(&mandate).unwrap_err().text, REVOKED);
         assert_ne!(&[0; 8], MAGIC);
+    }
+
+    /// Its issuer's clock was ahead, say: it begins when any other that was revoked with it has expired.
+    #[test]
+    fn what_was_taken_back_before_it_begins_stays_so_when_it_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (scene, book) = (scene(), TakenBack::new(dir.path()));
+        let mandate = Mandate { warrant: scene.warrant(), issuer: scene.client.pin() };
+        let take_back_long_ago = |account: &str, issuer, id| {
+            book.add(account, issuer, id).unwrap();
+            let file = std::fs::File::options().write(true).open(book.path(issuer, id)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(40 * 86_400)).unwrap();
+        };
+        take_back_long_ago("a", mandate.issuer, mandate.warrant.id);
+        take_back_long_ago("greedy", Pin([1; 32]), [0; 16]);
+        // The endpoint starts again, and others use up their room.
+        let book = TakenBack::new(dir.path());
+        book.add("greedy", Pin([1; 32]), [1; 16]).unwrap();
+        book.counts.lock().unwrap().as_mut().unwrap().insert("greedy".into(), REVOKED_OF_ACCOUNT_MAX);
+        book.add("greedy", Pin([1; 32]), [2; 16]).unwrap();
+        assert_eq!(book.counts.lock().unwrap().as_ref().unwrap()["greedy"], 2, "what has expired makes room");
+        assert_eq!(book.check(&mandate).unwrap_err().text, REVOKED);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::failure::{Failure, Why};
 use crate::job::{Complete, Job};
 use crate::reading::DavFile;
-use model::{Entry, FailureKind};
+use model::{Entry, ExtentSet, FailureKind};
 use simd_adler32::Adler32;
 use std::sync::{Arc, Mutex};
 use store::{Error, PublishRule, Result, SourceFile, StagedFile};
@@ -152,6 +152,10 @@ impl StagedFile for DavLarge {
 
     fn checkpoint(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn confirmed(&self, _: &ExtentSet) -> ExtentSet {
+        ExtentSet::default()
     }
 
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {

@@ -169,6 +169,8 @@ pub struct Attributes {
     pub links: u32,
     /// In the order of their names.
     pub xattrs: Vec<Xattr>,
+    /// Not all of them could be read or sent: one that is missing here may be there all the same.
+    pub are_incomplete: bool,
     charge: Charge,
 }
 
@@ -178,7 +180,7 @@ const XATTR_EXTRA_BYTES: u64 = 16;
 impl Attributes {
     pub fn new(uid: u32, gid: u32, links: u32, mut xattrs: Vec<Xattr>) -> Attributes {
         xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Attributes { uid, gid, links, xattrs, charge: Charge::default() }
+        Attributes { uid, gid, links, xattrs, are_incomplete: false, charge: Charge::default() }
     }
 
     /// Several names may lead to the object.

@@ -78,6 +78,8 @@ pub const TRIES_MAX: u32 = 3;
 pub const DELTAS_OPEN_MAX: usize = 64;
 /// Staged small files waiting for their durability point.
 pub const COMMIT_QUEUE_MAX: usize = 8192;
+/// Of objects that came in chunks so many: each keeps its staging and its journal open.
+pub const COMMIT_LARGE_MAX: usize = 128;
 /// Names directly in a job's destination among which two sources with the same one are noticed.
 pub const TOP_NAMES_MAX: usize = 1 << 20;
 /// Interval of checkpoints of large objects under way.

@@ -91,13 +91,15 @@ pub struct Progress {
     pub counters: Counters,
     pub lanes: LaneCounts,
     pub is_listing_complete: AtomicBool,
-    /// Blocks read to compare what both sides have.
-    pub blocks_compared: AtomicU64,
+    /// Steps of work that moves nothing: blocks that are compared or read back, names that are linked, removed or finished.
+    pub worked: AtomicU64,
+    /// The other side's `mark`, as it last told.
+    pub mark_there: AtomicU64,
     started: Instant,
     /// Microseconds from the start to the first payload byte; 0 before it.
     first_payload_us: AtomicU64,
     streams: AtomicU32,
-    here: Mutex<Vec<Arc<LaneCells>>>,
+    here: Mutex<Lanes>,
     commit: CommitCells,
     /// The other side's times, as it last told.
     there: Mutex<LaneTimes>,
@@ -145,7 +147,8 @@ impl Progress {
             counters: Counters::default(),
             lanes: LaneCounts::default(),
             is_listing_complete: AtomicBool::new(false),
-            blocks_compared: AtomicU64::new(0),
+            worked: AtomicU64::new(0),
+            mark_there: AtomicU64::new(0),
             started: Instant::now(),
             first_payload_us: AtomicU64::new(0),
             streams: AtomicU32::new(0),
@@ -184,22 +187,29 @@ impl Progress {
         }
     }
 
-    /// Changes whenever something was listed, moved or settled.
+    /// Changes whenever something was listed, moved, settled or worked on here. The other side is told.
     pub fn mark(&self) -> u64 {
         let counts = self.counters.counts();
         let listed = [counts.files_listed, counts.directories, counts.bytes_listed];
         let settled = [counts.files_done, counts.files_skipped, counts.files_failed];
-        let moved = [counts.bytes_sent, counts.bytes_resumed, self.blocks_compared.load(Relaxed)];
+        let moved = [counts.bytes_sent, counts.bytes_resumed, self.worked.load(Relaxed)];
         // The other side makes sizes what it likes.
         listed.into_iter().chain(settled).chain(moved).fold(0, u64::wrapping_add)
     }
 
+    /// Changes whenever either side got on, as far as the other one tells: one may have much to do that the other sees nothing of.
+    pub fn headway(&self) -> u64 {
+        self.mark().wrapping_add(self.mark_there.load(Relaxed))
+    }
+
     /// This side's lanes, added up.
     pub fn here(&self) -> LaneTimes {
-        let mut sum = LaneTimes { processors: processors(), ..LaneTimes::default() };
-        for lane in self.here.lock().unwrap().iter() {
+        let here = self.here.lock().unwrap();
+        let mut sum = LaneTimes { processors: processors(), ..here.ended.clone() };
+        for lane in &here.running {
             sum.add(&lane.times());
         }
+        drop(here);
         sum.commit_sync_ns = self.commit.sync_ns.load(Relaxed);
         sum.commit_publish_ns = self.commit.publish_ns.load(Relaxed);
         if let Some((capacity_bytes, waiting_bytes)) = self.buffer.get() {
@@ -216,7 +226,7 @@ impl Progress {
     /// A lane has been in one of these stages for so long without coming back.
     pub fn is_in_for(&self, stages: &[Stage], time: Duration) -> bool {
         let elapsed = self.started.elapsed();
-        self.here.lock().unwrap().iter().any(|lane| lane.is_in_for(stages, elapsed, time))
+        self.here.lock().unwrap().running.iter().any(|lane| lane.is_in_for(stages, elapsed, time))
     }
 
     /// Has a buffer told of beside the times of this side.
@@ -251,7 +261,7 @@ impl Progress {
     /// Starts the account of a lane on the calling thread.
     pub fn lane(self: &Arc<Progress>, first: Stage) -> LaneClock {
         let cells = Arc::new(LaneCells { account: Mutex::new(Account::open()), ..LaneCells::default() });
-        self.here.lock().unwrap().push(cells.clone());
+        self.here.lock().unwrap().running.push(cells.clone());
         self.streams.fetch_add(1, Relaxed);
         LaneClock { cells, stage: first, since: Instant::now(), is_resting: false, progress: self.clone() }
     }
@@ -266,6 +276,13 @@ pub fn processors() -> u32 {
     // The kernel is asked once: the answer comes from several files.
     static PROCESSORS: OnceLock<u32> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
+}
+
+/// Lanes that run, and the times of those that ended: a job may see many.
+#[derive(Default)]
+struct Lanes {
+    running: Vec<Arc<LaneCells>>,
+    ended: LaneTimes,
 }
 
 #[derive(Default)]
@@ -447,6 +464,10 @@ impl Drop for LaneClock {
         self.note_cpu();
         self.cells.note_wait();
         *self.cells.account.lock().unwrap() = None;
+        let mut here = self.progress.here.lock().unwrap();
+        here.running.retain(|lane| !Arc::ptr_eq(lane, &self.cells));
+        here.ended.add(&self.cells.times());
+        drop(here);
         self.progress.streams.fetch_sub(1, Relaxed);
     }
 }
@@ -462,6 +483,33 @@ mod tests {
         let before = progress.mark();
         count(&progress.counters.files_listed, 2);
         assert_ne!(progress.mark(), before);
+    }
+
+    /// Both tell their own mark: what each makes of the other's is not told back, or neither would ever stand still.
+    #[test]
+    fn work_on_either_side_is_headway_and_only_that_of_this_side_is_told() {
+        let progress = Progress::new();
+        let (mark, headway) = (progress.mark(), progress.headway());
+        progress.mark_there.store(7, Relaxed);
+        assert!(progress.mark() == mark && progress.headway() != headway);
+        let headway = progress.headway();
+        count(&progress.worked, 1);
+        assert!(progress.mark() != mark && progress.headway() != headway);
+    }
+
+    #[test]
+    fn lanes_that_ended_leave_their_times_and_nothing_else() {
+        let progress = Progress::new();
+        let longest = progress.lane(Stage::Receive);
+        for _ in 0..500 {
+            let lane = progress.lane(Stage::Receive);
+            lane.cells.stage_ns[Stage::Write as usize].store(3, Relaxed);
+        }
+        assert_eq!(progress.here.lock().unwrap().running.len(), 1);
+        let times = progress.here();
+        assert_eq!((times.lanes, times.stage_ns[Stage::Write as usize]), (501, 1500));
+        drop(longest);
+        assert_eq!((progress.here().lanes, progress.snapshot().streams), (501, 0));
     }
 
     #[test]

@@ -123,7 +123,8 @@ pub struct Unread {
     pub hole_bytes: u64,
 }
 
-pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts, congestion: &str) -> Times {
+/// `mark` is this side's (`Progress::mark`).
+pub fn times_to_wire(job: u32, mark: u64, times: &LaneTimes, facts: &StreamFacts, congestion: &str) -> Times {
     Times {
         job,
         lanes: times.lanes,
@@ -141,6 +142,7 @@ pub fn times_to_wire(job: u32, times: &LaneTimes, facts: &StreamFacts, congestio
         congestion: congestion.to_owned(),
         buffer_bytes: times.fill.capacity_bytes,
         buffer_waiting_bytes: times.fill.waiting_bytes,
+        headway: mark,
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// What a job has come to, as far as progress is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headway {
-    /// Changes whenever something moved, or was listed or settled.
+    /// Changes whenever something moved, or was listed, settled or worked on, on either side.
     pub mark: u64,
     /// Somebody has to do something: the job does not just wait for its source.
     pub is_owed: bool,

@@ -1,14 +1,16 @@
 //! A sender's lane whose stream dies while it has nothing to send.
 
-use model::TransferOptions;
+use model::{Generation, TransferOptions};
 use mover::job::Port;
 use mover::sender::{LaneEnd, SendJob, run_lane};
 use mover::{Ending, Memory, Progress};
 use net::{ClientTls, DataStream, Identity, ServerTls, accept_tls, connect_tls};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use store::posix::PosixSource;
+use store::{Found, Source, SourceFile, SourceLane, SourceObject};
 use wire::Message;
 use wire::message::{Credit, Pace, Run, Want};
 
@@ -109,4 +111,94 @@ fn a_lane_that_is_to_rest_takes_no_work_until_the_one_that_works_is_gone() {
     drop(other);
     assert!(matches!(second.join().unwrap(), LaneEnd::Failed(_)));
     job.stop(Ending::Lost("over".into()));
+}
+
+/// Files that are open, and that were at most.
+#[derive(Default)]
+struct Open {
+    now: AtomicUsize,
+    max: AtomicUsize,
+}
+
+/// Counts the files of a source that are open.
+struct Counting(PosixSource, Arc<Open>);
+
+impl Source for Counting {
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> store::Result<()> {
+        self.0.scan(emit)
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        Box::new(CountingLane(self.0.lane(), self.1.clone()))
+    }
+
+    fn path(&self, object: &SourceObject) -> Vec<u8> {
+        self.0.path(object)
+    }
+
+    fn look_again(&self, object: &SourceObject) -> store::Result<SourceObject> {
+        self.0.look_again(object)
+    }
+}
+
+struct CountingLane(Box<dyn SourceLane>, Arc<Open>);
+
+impl SourceLane for CountingLane {
+    fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> store::Result<(usize, Generation)> {
+        self.0.read_whole(object, buffer)
+    }
+
+    fn open(&mut self, object: &SourceObject) -> store::Result<Arc<dyn SourceFile>> {
+        let file = self.0.open(object)?;
+        self.1.max.fetch_max(self.1.now.fetch_add(1, Relaxed) + 1, Relaxed);
+        Ok(Arc::new(CountedFile(file, self.1.clone())))
+    }
+}
+
+struct CountedFile(Arc<dyn SourceFile>, Arc<Open>);
+
+impl SourceFile for CountedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn generation(&self) -> store::Result<Generation> {
+        self.0.generation()
+    }
+}
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        self.1.now.fetch_sub(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_file_that_was_read_whole_is_closed_before_it_is_settled() {
+    const FILES: u64 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..FILES {
+        // Too large for a pack.
+        std::fs::write(dir.path().join(format!("f{number}")), vec![7; 200 << 10]).unwrap();
+    }
+    let mut source = PosixSource::new();
+    source.add_local(&[dir.path().as_os_str().as_encoded_bytes(), b"/"].concat()).unwrap();
+    let open = Arc::new(Open::default());
+    let (told, heard) = mpsc::channel();
+    let (port, source) = (Arc::new(Told(Mutex::new(told))), Arc::new(Counting(source, open.clone())));
+    let job = SendJob::new(1, TransferOptions::default(), source, port, Progress::new(), None);
+    job.start();
+    while !matches!(heard.recv_timeout(PATIENCE).unwrap(), Message::ListEnd(_)) {}
+    let runs = vec![Run { first: 1, count: FILES }];
+    job.handle(Message::Want(Want { job: 1, runs, extents: Vec::new() })).unwrap();
+    let (near, mut far) = data_streams();
+    let lane = std::thread::spawn({
+        let job = job.clone();
+        move || run_lane(&job, 0, near, &Memory::default())
+    });
+    (0..FILES).for_each(|_| _ = frame(&mut far));
+    assert_eq!(open.max.load(Relaxed), 1);
+    job.stop(Ending::Lost("over".into()));
+    drop(far);
+    let _ = lane.join().unwrap();
 }

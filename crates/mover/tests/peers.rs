@@ -19,6 +19,7 @@ use store::posix::PosixSource;
 use wire::data::{ChunkHeader, ChunkTrailer, Status, chunk_extra_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature};
+use wire::listing::REPLACEMENT_FIRST;
 use wire::message::{self, Cancel, Entries, EntryRecord, Finish, Hello, ListEnd, Open, Welcome};
 use wire::{CloseCode, Message, Refusal};
 
@@ -462,6 +463,48 @@ fn an_object_of_one_chunk_is_not_published_before_its_sender_has_seen_it_unchang
             _ => None,
         });
         assert_eq!(was_taken, is_taken, "{status:?}");
+    }
+}
+
+/// Sends all of an object as one chunk.
+fn send_whole(stream: &mut DataStream, object: u64, content: &[u8], digest: DigestAlgorithm) {
+    let (object, extent) = (ObjectId(object), Extent::new(0, content.len() as u64));
+    let frame = FrameHeader::new(FrameType::Chunk, content.len() + chunk_extra_bytes(digest)).encode();
+    let header = ChunkHeader { object, extent }.encode();
+    let bound = digest.of_object(content).bind(object, extent);
+    let mut trailer = Vec::new();
+    ChunkTrailer { status: Status::GoodLast, object_bytes: extent.end, bound }.put(&mut trailer);
+    stream.send(&[&frame[..], &header[..], content, &trailer[..]]).unwrap();
+}
+
+/// A sender may see only after a stream broke that what it sent has changed since.
+#[test]
+fn a_file_that_changed_after_it_was_published_is_published_again_in_a_directory_of_the_same_job() {
+    const BYTES: usize = 200 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = endpoint(dir.path());
+    let options = TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() };
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&options);
+    raw.hear_until(|message| matches!(message, Message::Accept(_)).then_some(()));
+    raw.say(entries(1, DIRECTORY, 1));
+    let mut stream = raw.join();
+    for (id, version) in [(2, 1), (REPLACEMENT_FIRST, 2)] {
+        let mut listed = entries(id, FILE, 1);
+        let entry = &mut listed.entries[0];
+        (entry.parent, entry.name, entry.size_bytes) = (1, b"f".to_vec(), BYTES as u64);
+        entry.modified_seconds = version;
+        raw.say(listed);
+        raw.hear_until(|message| matches!(message, Message::Want(_)).then_some(()));
+        let content = content(version as u64, BYTES);
+        send_whole(&mut stream, id, &content, options.digest);
+        let settled = raw.hear_until(|message| match message {
+            Message::Settled(settled) => Some(settled),
+            _ => None,
+        });
+        assert!(settled.failed.is_empty(), "{settled:?}");
+        assert_eq!(settled.published[0].ids(), id..id + 1);
+        assert!(std::fs::read(dir.path().join("in/1/f")).unwrap() == content);
     }
 }
 

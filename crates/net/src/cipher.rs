@@ -41,8 +41,7 @@ pub struct Wanted {
     pub library: Option<Library>,
 }
 
-/// Has every connection of this process use these, if none was prepared before. The first choice holds: a host that is asked over
-/// ssh to send on has chosen for the connection on which it was asked.
+/// Has every connection of this process use these. Before the first one is prepared: the first choice holds.
 pub fn want(wanted: Wanted) {
     if wanted != Wanted::default() {
         let _ = WANTED.set(wanted);

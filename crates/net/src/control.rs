@@ -75,8 +75,10 @@ pub enum ControlEnd {
     Aborted,
     /// The connection ended without close_notify.
     Truncated,
-    /// Nothing was received for the idle timeout, or the peer did not take what was queued in the time that an end may take.
+    /// Nothing was received for the idle timeout.
     TimedOut,
+    /// The peer did not take what was queued in the time that an end may take, whatever it sent meanwhile.
+    Unread,
     /// The connection failed, or the peer broke TLS (`InvalidData`).
     Io(io::Error),
 }
@@ -324,7 +326,7 @@ impl ControlStream {
         match (is_over, was_finished_by_sender) {
             (false, _) => Flow::Continue(()),
             // The peer took nothing more within the time that a close may take.
-            (true, true) if !is_flushed => Flow::Break(ControlEnd::TimedOut),
+            (true, true) if !is_flushed => Flow::Break(ControlEnd::Unread),
             (true, true) => Flow::Break(ControlEnd::Closed),
             (true, false) => Flow::Break(ControlEnd::PeerClosed),
         }

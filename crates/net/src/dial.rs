@@ -130,8 +130,7 @@ fn connect(addrs: &[SocketAddr], options: &DialOptions) -> Result<TcpStream, Err
             return Ok(tcp);
         }
         if Instant::now() >= race.deadline {
-            let subject = race.pending.first().map_or(String::new(), |(_, addr)| addr.to_string());
-            return Err(Error::new(ErrorKind::TimedOut, OPERATION, subject));
+            return Err(race.ran_out());
         }
     }
     Err(race.failure.unwrap_or_else(|| Error::new(ErrorKind::NameNotResolved, OPERATION, "no usable address")))
@@ -212,6 +211,14 @@ impl<'a> Race<'a> {
         Ok(None)
     }
 
+    /// What to say once the time is up. A host that refused was reached, which says more than the silence of another address.
+    /// That this host has no way to some address says less.
+    fn ran_out(self) -> Error {
+        let subject = self.pending.first().map_or(String::new(), |(_, addr)| addr.to_string());
+        let refused = self.failure.filter(|failure| failure.kind == ErrorKind::Refused);
+        refused.unwrap_or_else(|| Error::new(ErrorKind::TimedOut, OPERATION, subject))
+    }
+
     fn fail(&mut self, error: Error) {
         self.failure.get_or_insert(error);
         // A refusal need not be waited for.
@@ -236,4 +243,24 @@ fn open_socket(addr: SocketAddr, options: &DialOptions) -> Result<Socket, Error>
         bound.map_err(|e| Error::from_io("bind to", ip, e))?;
     }
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_although_another_address_was_silent_until_the_end() {
+        let identity = Identity::generate().unwrap();
+        let options = DialOptions::new(&identity, identity.pin()).unwrap();
+        for (kind, told) in [
+            (io::ErrorKind::ConnectionRefused, ErrorKind::Refused),
+            (io::ErrorKind::NetworkUnreachable, ErrorKind::TimedOut),
+        ] {
+            let mut race = Race::new(&[], &options);
+            race.fail(Error::from_io(OPERATION, "127.0.0.1:1", kind.into()));
+            assert_eq!(race.ran_out().kind, told);
+        }
+        assert_eq!(Race::new(&[], &options).ran_out().kind, ErrorKind::TimedOut);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - The private key appears in no `Debug` output and in no error.
-//! - A key file is complete or absent under its name, and never readable by group or others.
+//! - A key file is complete or absent under its name (but see `name_new`), and never readable by group or others.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -15,6 +15,8 @@ use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use aws_lc_rs::{digest, hmac};
 use model::Pin;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, ErrorKind};
@@ -163,9 +165,7 @@ fn load(path: &Path) -> Result<Option<Identity>, Error> {
     }
 }
 
-/// Writes the key under a private name, makes it durable and links it to `path`; `false` if `path` exists by now.
-///
-/// A link rather than a rename: it never replaces the file of a process that was faster.
+/// Writes the key under a private name, makes it durable and gives it its own; `false` if `path` exists by now.
 fn create(path: &Path, pkcs8: &[u8]) -> io::Result<bool> {
     let mut staging_name = path.file_name().unwrap_or_default().to_os_string();
     staging_name.push(format!(".{}", random_suffix()));
@@ -174,7 +174,7 @@ fn create(path: &Path, pkcs8: &[u8]) -> io::Result<bool> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staging)?;
     file.write_all(pkcs8)?;
     file.sync_all()?;
-    match fs::hard_link(&staging, path) {
+    match name_new(&staging, path) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
         Err(e) => return Err(e),
@@ -182,6 +182,29 @@ fn create(path: &Path, pkcs8: &[u8]) -> io::Result<bool> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()?;
     Ok(true)
+}
+
+/// Gives a file a name that is free, else fails with `AlreadyExists`: nothing replaces what another process was faster to make.
+/// The name it had is the caller's to remove, and may be gone.
+///
+/// A file system without hard links renames the file instead; where a rename cannot be kept from replacing either, the new name
+/// lies there empty for a moment.
+pub fn name_new(file: &Path, name: &Path) -> io::Result<()> {
+    or_rename(fs::hard_link(file, name), file, name)
+}
+
+fn or_rename(linked: io::Result<()>, file: &Path, name: &Path) -> io::Result<()> {
+    match linked {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS)) => {}
+        linked => return linked,
+    }
+    match renameat_with(CWD, file, CWD, name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(name)?;
+            fs::rename(file, name).inspect_err(|_| drop(fs::remove_file(name)))
+        }
+        renamed => renamed.map_err(io::Error::from),
+    }
 }
 
 fn random_suffix() -> String {
@@ -237,6 +260,23 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         assert_eq!(Identity::load_or_create(&path).unwrap().pin(), first.pin());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_gets_a_free_name_also_where_there_are_no_hard_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, name] = ["file", "name"].map(|name| dir.path().join(name));
+        for errno in [libc::EPERM, libc::EOPNOTSUPP] {
+            let refused = || Err(io::Error::from_raw_os_error(errno));
+            fs::write(&file, b"first").unwrap();
+            or_rename(refused(), &file, &name).unwrap();
+            fs::write(&file, b"second").unwrap();
+            let taken = or_rename(refused(), &file, &name).unwrap_err();
+            assert_eq!((taken.kind(), fs::read(&name).unwrap()), (io::ErrorKind::AlreadyExists, b"first".to_vec()));
+            fs::remove_file(&name).unwrap();
+        }
+        let other = or_rename(Err(io::ErrorKind::StorageFull.into()), &file, &name).unwrap_err();
+        assert!(other.kind() == io::ErrorKind::StorageFull && !name.exists());
     }
 
     #[test]

@@ -370,6 +370,25 @@ impl StagedFile for ObjectUpload {
         Ok(())
     }
 
+    /// Whole parts that the store has and of which the log tells the next attempt. What is being filled, or is on its way, goes with
+    /// this process.
+    fn confirmed(&self, held: &ExtentSet) -> ExtentSet {
+        let mut confirmed = ExtentSet::default();
+        let state = self.shared.state.lock().unwrap();
+        for number in state.sent.iter().filter(|(_, part)| part.crc.is_some()).map(|(number, _)| *number) {
+            let start = number * self.part_bytes;
+            let part = Extent::new(start, start + self.length(number));
+            if held.contains(part) {
+                confirmed.insert(part);
+            }
+        }
+        drop(state);
+        match self.shared.log.get() {
+            Some(log) if !confirmed.is_empty() && log.sync() => confirmed,
+            _ => ExtentSet::default(),
+        }
+    }
+
     fn reread(&self, _: &mut dyn FnMut(&[u8])) -> store::Result<()> {
         self.read_at(0, &mut []).map(drop)
     }

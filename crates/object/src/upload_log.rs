@@ -158,6 +158,12 @@ impl UploadLog {
         self.write(|_, journal| journal.set_len(length));
     }
 
+    /// Whether what was put down outlasts a power loss.
+    pub fn sync(&self) -> bool {
+        self.write(|upload, journal| upload.sync_data().and_then(|()| journal.sync_data()));
+        self.is_kept()
+    }
+
     /// Its upload is over.
     pub fn forget(&self) {
         if let Some((file, _)) = self.files.lock().unwrap().take() {

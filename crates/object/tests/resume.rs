@@ -2,7 +2,8 @@
 
 use fakes::{BUCKET, Fake, Fault, SECRET};
 use model::{
-    Digest, DigestAlgorithm, Entry, Extent, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions,
+    Digest, DigestAlgorithm, Entry, Extent, ExtentSet, Generation, Kind, Location, Name, ObjectId, Timestamp,
+    TransferOptions,
 };
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
@@ -125,6 +126,25 @@ fn a_part_counts_when_its_chunk_was_verified_and_a_chunk_when_its_part_is_there(
     bed.attempt(&[0, 1]);
     // Part 0 was sent and not yet verified, chunk 3 verified and not yet sent.
     assert_eq!(bed.finish(&[1, 3]), (Some(vec![true, false]), SIZE - PART));
+}
+
+/// Whoever is told that the rest is done without it sends nothing again.
+#[test]
+fn what_outlasts_an_attempt_is_whole_parts_that_the_store_confirmed_and_that_were_verified() {
+    let bed = bed();
+    let (upload, _) = bed.sink().begin(&file(1), "stem").unwrap();
+    bed.write(&*upload, &[0]);
+    upload.write_at(PART, &bed.bytes[PART as usize..(PART + PART / 2) as usize]).unwrap();
+    let first = |bytes: u64| {
+        let mut held = ExtentSet::new();
+        held.insert(Extent::new(0, bytes));
+        held
+    };
+    while upload.confirmed(&first(PART + PART / 2)).is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(upload.confirmed(&first(PART + PART / 2)), first(PART), "half a part is nowhere but here");
+    assert!(upload.confirmed(&first(PART - 1)).is_empty(), "of that part something is not verified");
 }
 
 #[test]

@@ -108,10 +108,6 @@ impl SshOptions {
     /// The process that speaks to a service of the remote host.
     pub(super) fn service(&self, target: &Target, port: Option<u16>, service: Service) -> Result<Command> {
         let (mut command, is_openssh) = self.client()?;
-        if is_openssh {
-            // A network that is gone is noticed, though nobody sends.
-            command.args(["-oServerAliveInterval=15", "-oServerAliveCountMax=4"]);
-        }
         if let Some(port) = port {
             command.arg("-p").arg(port.to_string());
         }
@@ -141,6 +137,9 @@ impl SshOptions {
                 "-oClearAllForwardings=yes",
                 "-oRemoteCommand=none",
             ]);
+            // ssh ends 30 s after the network has gone, though nobody sends: before the mover gives a session up
+            // (`mover::limits::CONTROL_TIMEOUT`), which is then carried by another ssh.
+            command.args(["-oServerAliveInterval=5", "-oServerAliveCountMax=5"]);
         }
         Ok((command, is_openssh))
     }
@@ -228,6 +227,19 @@ mod tests {
         assert_eq!(words[end + 1], "me@2001:db8::1");
         assert_eq!(words.len(), end + 3);
         assert!(words[end + 2].starts_with("sh -c '") && words[end + 2].ends_with(" serve --stdio'"));
+    }
+
+    /// A session over an ssh that hangs is never replaced; the user's own numbers come first, and so hold.
+    #[test]
+    fn ssh_notices_by_itself_that_the_network_has_gone() {
+        let target = Target::parse("far").unwrap();
+        let options = SshOptions { command: Some("ssh -oServerAliveInterval=60".into()), ..SshOptions::default() };
+        let commands = [options.command(&target, None), options.service(&target, None, Service::Sftp)];
+        for command in commands.map(Result::unwrap) {
+            let words: Vec<_> = command.get_args().map(|arg| arg.to_str().unwrap()).collect();
+            let alive: Vec<_> = words.iter().filter(|word| word.starts_with("-oServerAlive")).collect();
+            assert_eq!(alive, [&"-oServerAliveInterval=60", &"-oServerAliveInterval=5", &"-oServerAliveCountMax=5"]);
+        }
     }
 
     #[test]

@@ -221,6 +221,7 @@ mod tests {
             bounds: BoundTerms::default(),
             listed: None,
             spares: SparedTerms::default(),
+            chmod: None,
         };
         let mut there = host(Access::Write, dir.path());
         there.terms = Some(Terms::of(&told).unwrap());

@@ -12,7 +12,8 @@
 //! - Neither side's key is ever trusted but by what ssh has carried: each learns the other's public key over it and accepts
 //!   no other. There is no secret besides, and so none in arguments or logs.
 //! - Everything that the user named travels on standard input; the command line that a shell sees holds none of it.
-//! - The remote side reaches the paths that were asked for, in the way that was asked for, and ends with its standard input.
+//! - The remote side of a copy reaches the paths that were asked for, in the way that was asked for; that of questions about files
+//!   reaches what its user does. Both end with their standard input.
 //!
 //! Not here: who may log in, and how (ssh), and the data path (`mover`).
 
@@ -31,6 +32,6 @@ mod reach;
 
 pub use command::{Service, SshOptions, Target, read_ports};
 pub use launch::{Subsystem, Tell};
-pub use message::{Access, BoundTerms, CopyRequest, CopyTerms, PathBytes, Peer, SparedTerms, exit_of};
+pub use message::{Access, BoundTerms, ChmodTerms, CopyRequest, CopyTerms, PathBytes, Peer, SparedTerms};
 pub use reach::{Reached, ThirdParty, Wanted, reach, third_party_copy};
 pub use remote::{Asked, Copying, RemoteLink, accept};

@@ -85,15 +85,14 @@ impl Link {
         self.send(Kind::Message, 0, message)
     }
 
-    /// Carries a connection to the other side, which connects it as its `accept` says.
+    /// Carries a connection to the other side, which connects it as its `accept` says. The channel's own thread says so to the
+    /// other side: whoever has a connection carried waits for what comes out of it, and never for a link that hangs.
     pub fn carry(&self, socket: TcpStream) -> io::Result<()> {
         let number = self.shared.next_channel.fetch_add(1, Relaxed);
         let channel = self.add_channel(number, OPENED_MAX)?;
-        if let Err(e) = self.send(Kind::Open, number, &[]) {
-            self.remove_channel(number);
-            return Err(e);
-        }
-        self.run_channel(channel, move || Ok(socket))
+        let link = self.clone();
+        let running = self.run_channel(channel, move || link.send(Kind::Open, number, &[]).map(|()| socket));
+        running.inspect_err(|_| self.remove_channel(number))
     }
 
     /// Ends everything; the other side's reader finds the end of its input.
@@ -267,10 +266,14 @@ impl Channel {
         match frame.kind {
             Kind::Data => {
                 state.held_bytes += frame.body.len();
-                if state.held_bytes > WINDOW_BYTES || state.is_ended {
-                    return Err(invalid("more data than there is room for"));
+                if frame.body.is_empty() || state.held_bytes > WINDOW_BYTES || state.is_ended {
+                    return Err(invalid("no data, or more than there is room for"));
                 }
-                state.incoming.push_back(frame.body);
+                // Small ones share a buffer: the window bounds their bytes, and not what each takes besides.
+                match state.incoming.back_mut() {
+                    Some(last) if last.len() + frame.body.len() <= DATA_BYTES_MAX => last.extend(frame.body),
+                    _ => state.incoming.push_back(frame.body),
+                }
             }
             Kind::End => state.is_ended = true,
             Kind::Credit => {
@@ -406,6 +409,44 @@ mod tests {
         assert_eq!(&through, b"through");
     }
 
+    /// Pipes whose other end has gone silently: what is written never comes through.
+    struct Stuck {
+        writes: std::sync::mpsc::Sender<()>,
+        goes_on: Receiver<()>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.writes.send(());
+            // Until the test lets go.
+            let _ = self.goes_on.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_link_that_hangs_holds_up_nobody_who_has_a_connection_carried() {
+        let ((writes, written), (let_go, goes_on)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let (silent, _open) = io::pipe().unwrap();
+        let (near, _messages) = Link::start(silent, Stuck { writes, goes_on }, None).unwrap();
+        let one = || net::pair().unwrap();
+        let ((mut first, carried), (second, other)) = (one(), one());
+        near.carry(carried).unwrap();
+        first.write_all(b"on its way").unwrap();
+        // Somebody writes, and does not come back.
+        written.recv().unwrap();
+        near.carry(other).unwrap();
+        drop(let_go);
+        near.close();
+        for mut socket in [first, second] {
+            assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0);
+        }
+    }
+
     #[test]
     fn the_end_of_the_pipes_ends_every_connection() {
         let (near, near_messages, _far, far_messages, listener) = linked();
@@ -444,6 +485,12 @@ mod tests {
             channel.receive(data()).unwrap();
         }
         assert!(channel.receive(data()).is_err());
+        let channel = Channel::new(1);
+        let small = |length| Frame { kind: Kind::Data, channel: 1, body: vec![7; length] };
+        assert!(channel.receive(small(0)).is_err(), "nothing takes no room, and could go on for ever");
+        (0..DATA_BYTES_MAX).for_each(|_| channel.receive(small(1)).unwrap());
+        channel.receive(small(2)).unwrap();
+        assert_eq!(lock(&channel.state).incoming.iter().map(Vec::len).collect::<Vec<_>>(), [DATA_BYTES_MAX, 2]);
         let credit = |bytes: u32| Frame { kind: Kind::Credit, channel: 1, body: bytes.to_le_bytes().to_vec() };
         channel.use_credit(5);
         channel.receive(credit(5)).unwrap();

@@ -77,6 +77,16 @@ pub struct CopyTerms {
     pub listed: Option<Vec<PathBytes>>,
     #[serde(default)]
     pub spares: SparedTerms,
+    /// Nothing where an older program gives the command: then the sender says what the bits are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chmod: Option<ChmodTerms>,
+}
+
+/// The permission bits of files and of directories that the command sets (`--chmod`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChmodTerms {
+    pub bits: Option<(u32, u32)>,
 }
 
 /// What of the destination the command leaves as it is.
@@ -236,40 +246,11 @@ impl Failed {
             let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
             Escaped(text.as_bytes()).to_string()
         };
-        let error = Error::new(exit_of(self.exit), format!("{host}: {}", shown(self.message)));
+        // It failed, whatever it says of that.
+        let exit = Some(Exit::from_number(self.exit)).filter(|exit| *exit != Exit::Done).unwrap_or(Exit::Failed);
+        let error = Error::new(exit, format!("{host}: {}", shown(self.message)));
         Error { hint: self.hint.map(shown), ..error }
     }
-}
-
-/// The exit of a number that the remote side said; one that this version does not know is a failure.
-pub fn exit_of(number: i32) -> Exit {
-    const KNOWN: [Exit; 24] = [
-        Exit::Done,
-        Exit::Failed,
-        Exit::Usage,
-        Exit::SourceDirectoryNotFound,
-        Exit::SourceFileNotFound,
-        Exit::Temporary,
-        Exit::Refused,
-        Exit::Fatal,
-        Exit::TransferLimit,
-        Exit::Buffered,
-        Exit::DurationLimit,
-        Exit::Partial,
-        Exit::Changed,
-        Exit::LimitCrossed,
-        Exit::Inconclusive,
-        Exit::Integrity,
-        Exit::Authentication,
-        Exit::Version,
-        Exit::Unreachable,
-        Exit::NoSpace,
-        Exit::Cancelled,
-        Exit::Interrupted,
-        Exit::BrokenPipe,
-        Exit::Terminated,
-    ];
-    KNOWN.into_iter().find(|exit| *exit as i32 == number).unwrap_or(Exit::Failed)
 }
 
 #[cfg(test)]
@@ -317,8 +298,9 @@ mod tests {
         let error = failed.into_error("far");
         assert_eq!(error.exit, Exit::NoSpace);
         assert!(!error.message.contains('\u{1b}') && !error.hint.unwrap().contains('\u{202e}'));
-        assert_eq!(exit_of(99), Exit::Failed);
-        assert_eq!(exit_of(130), Exit::Interrupted);
+        let exit = |exit| Failed { exit, message: String::new(), hint: None }.into_error("far").exit;
+        assert_eq!([99, 130, 46].map(exit), [Exit::Failed, Exit::Interrupted, Exit::OutOfReach]);
+        assert_eq!(exit(0), Exit::Failed, "what failed would pass for done");
     }
 
     #[test]

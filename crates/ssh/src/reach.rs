@@ -9,7 +9,7 @@
 use super::command::{SshOptions, Target};
 use super::launch::{Remote, Tell, harmless};
 use super::link::{Accept, Link};
-use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, Role, ServeRequest, exit_of};
+use super::message::{Access, CopyRequest, CopyTerms, News, PathBytes, Peer, PinText, Role, ServeRequest};
 use super::owner::is_own;
 use super::tunnel::{Tunnel, carried};
 use daemon::error::{Error, Result};
@@ -18,6 +18,7 @@ use mover::session::{Client, Connector, Direct};
 use net::{DialOptions, Identity};
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub struct Reached {
     /// Where it can be dialled; through the ssh connection otherwise.
     address: Option<String>,
     dial: DialOptions,
+    /// The ssh connection carried no session: it may hang, though ssh runs.
+    is_stuck: AtomicBool,
 }
 
 impl Reached {
@@ -75,11 +78,14 @@ impl Reached {
                 Arc::new(Tunnel::new(self.remote.link().clone(), self.remote.name(), self.dial.clone()))
             }
         };
-        Ok(transfer::connect_over(self.remote.name(), connector, &options)?)
+        let client = transfer::connect_over(self.remote.name(), connector, &options);
+        self.is_stuck.store(client.is_err() && self.is_tunnelled(), Relaxed);
+        Ok(client?)
     }
 
+    /// Whether another session may be tried here. Once none came through the ssh connection, only another ssh helps.
     pub fn is_alive(&mut self) -> bool {
-        self.remote.is_alive()
+        !*self.is_stuck.get_mut() && self.remote.is_alive()
     }
 }
 
@@ -89,7 +95,7 @@ pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
     let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())], None)?;
     let dial = dial_options(wanted, pin)?;
     let address = probe(&addresses, &dial, wanted.interrupted)?;
-    Ok(Reached { remote, address, dial })
+    Ok(Reached { remote, address, dial, is_stuck: AtomicBool::new(false) })
 }
 
 /// Makes a greeted remote side an endpoint; returns where it may be reached, and its key.
@@ -213,7 +219,7 @@ pub fn third_party_copy(copy: ThirdParty<'_>) -> Result<Exit> {
         match sender.hear(to.interrupted)? {
             Some(News::Line(text)) if !line(&harmless(&text)) => return Ok(Exit::BrokenPipe),
             Some(News::Line(_)) => {}
-            Some(News::Ended(exit)) => return Ok(exit_of(exit)),
+            Some(News::Ended(exit)) => return Ok(Exit::from_number(exit)),
             None => {
                 return Err(Error::new(Exit::Temporary, format!("the ssh connection to {} was lost", from.name))
                     .hint("the same command continues where this one stopped"));
@@ -272,5 +278,22 @@ mod tests {
         assert_eq!(found, Some(right));
         assert_eq!(probe(&[wrong, closed], &dial, &|| false).unwrap(), None);
         assert_eq!(probe(&[], &dial, &|| false).unwrap(), None);
+    }
+
+    #[test]
+    fn an_ssh_that_runs_and_carries_nothing_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = dir.path().join("fake");
+        std::fs::write(&fake, format!("printf '\\n{}\\n'; cat >/dev/null\n", crate::launch::GREETING)).unwrap();
+        let options = SshOptions { command: Some(format!("sh {}", fake.display())), ..SshOptions::default() };
+        let target = Target::parse("far").unwrap();
+        let remote = Remote::start(&options, &target, None, Arc::new(|_: &str| {}), &|| false).ok().unwrap();
+        let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let dial = DialOptions::new(&ours, theirs.pin()).unwrap();
+        let dial = DialOptions { handshake_timeout: Duration::from_millis(10), ..dial };
+        let mut reached = Reached { remote, address: None, dial, is_stuck: AtomicBool::new(false) };
+        assert!(reached.is_alive());
+        assert!(reached.connect(&ConnectOptions::default()).is_err());
+        assert!(reached.remote.is_alive() && !reached.is_alive(), "the next attempt would go the same way");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the sending host's own words widen nothing.
 
-use super::message::{BoundTerms, CopyTerms, SparedTerms};
+use super::message::{BoundTerms, ChmodTerms, CopyTerms, SparedTerms};
 use daemon::error::{Error, Result};
 use daemon::host::forbidden;
 use model::filter::{Filter, Rule};
@@ -22,6 +22,7 @@ pub struct Terms {
     backup: Option<Vec<u8>>,
     fidelity: u32,
     spares: SparedTerms,
+    chmod: Option<ChmodTerms>,
 }
 
 impl Terms {
@@ -38,6 +39,7 @@ impl Terms {
             backup: told.backup.as_ref().map(|path| path.0.clone()),
             fidelity: told.fidelity,
             spares: told.spares,
+            chmod: told.chmod,
         })
     }
 
@@ -64,12 +66,12 @@ impl Terms {
             view,
             sealed_list,
             slice,
+            chmod,
             // How what is sent is cut, protected, stored and told.
             fsync: _,
             verify: _,
             digest: _,
             chunk_bytes: _,
-            chmod: _,
             engine: _,
             depths: _,
             tells_changes: _,
@@ -91,6 +93,7 @@ impl Terms {
             (deletion.is_some() && !self.may_delete, "for --delete"),
             (backup.is_some() && *backup != self.backup, "for --backup-dir"),
             (fidelity.to_bits() & !self.fidelity != 0, "for owners, modes, attributes or special files"),
+            (self.chmod.is_some_and(|told| told.bits != *chmod), "for other permission bits"),
             (spares.everything && !is_dry_run, "to write, in a dry run"),
             (
                 spares.what_is_there && !(*no_clobber || *compare == Compare::Exists),
@@ -142,6 +145,7 @@ mod tests {
             bounds,
             listed: Some(vec![PathBytes(b"kept".to_vec()), PathBytes(b"d/e".to_vec())]),
             spares: SparedTerms::default(),
+            chmod: None,
         };
         let sends = |name: &str, size_bytes: u64, seconds: i64| {
             let modified = Timestamp { seconds, nanoseconds: 0 };
@@ -171,10 +175,9 @@ mod tests {
         let older: CopyTerms = serde_json::from_str(&older).unwrap();
         assert_eq!((older.bounds, older.listed), (BoundTerms::default(), None));
     }
-    /// A sending host that forgets a flag of the command, or thinks of one that nobody gave, is refused.
-    #[test]
-    fn a_host_that_copies_here_spares_what_the_command_spares_and_lists_nothing() {
-        let told = CopyTerms {
+
+    fn told() -> CopyTerms {
+        CopyTerms {
             sources: vec![PathBytes(b"a/report".to_vec())],
             rules: Vec::new(),
             may_delete: false,
@@ -183,7 +186,37 @@ mod tests {
             bounds: BoundTerms::default(),
             listed: None,
             spares: SparedTerms::default(),
-        };
+            chmod: None,
+        }
+    }
+
+    #[test]
+    fn a_host_that_copies_here_sets_the_permission_bits_of_the_command_and_no_others() {
+        let open = Open { paths: vec![b"to".to_vec()], ..Open::default() };
+        let (private, everybodys) = (Some((0o600, 0o700)), Some((0o666, 0o777)));
+        for (bits, chmod, is_refused) in [
+            (Some(None), None, false),
+            (Some(None), everybodys, true),
+            (Some(private), private, false),
+            (Some(private), everybodys, true),
+            (Some(private), None, true),
+            // A command of an older program says nothing of them.
+            (None, everybodys, false),
+        ] {
+            let told = CopyTerms { chmod: bits.map(|bits| ChmodTerms { bits }), ..told() };
+            let arrived: CopyTerms = serde_json::from_str(&serde_json::to_string(&told).unwrap()).unwrap();
+            assert_eq!(arrived, told);
+            let options = TransferOptions { chmod, ..TransferOptions::default() };
+            let checked = Terms::of(&arrived).unwrap().check(&open, &options);
+            let is_for_bits = checked.is_err_and(|refusal| refusal.text.contains("permission bits"));
+            assert_eq!(is_for_bits, is_refused, "{bits:?} {chmod:?}");
+        }
+    }
+
+    /// A sending host that forgets a flag of the command, or thinks of one that nobody gave, is refused.
+    #[test]
+    fn a_host_that_copies_here_spares_what_the_command_spares_and_lists_nothing() {
+        let told = told();
         let open = Open { paths: vec![b"to".to_vec()], ..Open::default() };
         let check = |spares, options: &TransferOptions| {
             Terms::of(&CopyTerms { spares, ..told.clone() }).unwrap().check(&open, options).map_err(|no| no.text)

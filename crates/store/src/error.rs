@@ -4,6 +4,7 @@
 use crate::posix::closed;
 use model::FailureKind;
 use model::name::Escaped;
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
@@ -49,14 +50,14 @@ impl Error {
 }
 
 fn kind_of(operation: &str, error: &io::Error) -> FailureKind {
-    use rustix::io::Errno;
     let Some(errno) = error.raw_os_error().map(Errno::from_raw_os_error) else {
         return if closed::is_closed(error) { FailureKind::Permission } else { FailureKind::Other };
     };
     match errno {
         Errno::NOENT => FailureKind::NotFound,
-        Errno::ACCESS | Errno::PERM => FailureKind::Permission,
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => FailureKind::NoSpace,
+        // A file that is too large fails alone: for the others there is room.
+        Errno::ACCESS | Errno::PERM | Errno::FBIG => FailureKind::Permission,
+        Errno::NOSPC | Errno::DQUOT => FailureKind::NoSpace,
         Errno::ROFS => FailureKind::ReadOnly,
         Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY | Errno::LOOP | Errno::XDEV => {
             FailureKind::InTheWay
@@ -68,8 +69,11 @@ fn kind_of(operation: &str, error: &io::Error) -> FailureKind {
     }
 }
 
-/// The operating system's words without the trailing error number.
+/// The operating system's words without the trailing error number, unless they leave open what is too large.
 fn plain(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) {
+        return "it is larger than a file may be on this file system, or for this process".to_owned();
+    }
     let text = error.to_string();
     match text.rfind(" (os error") {
         Some(at) => text[..at].to_owned(),
@@ -90,5 +94,19 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_large_fails_and_is_not_taken_for_a_full_disk() {
+        for error in [Error::new("write file", b"f", Errno::FBIG), Error::at("write file", 7, Errno::FBIG)] {
+            assert_eq!(error.kind, FailureKind::Permission);
+            assert!(error.message().contains("larger than a file may be on this file system"), "{error}");
+        }
+        assert_eq!(Error::new("write file", b"f", Errno::NOSPC).kind, FailureKind::NoSpace);
     }
 }

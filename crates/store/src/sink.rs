@@ -3,7 +3,7 @@
 use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
-use model::{Digest, Entry, Extent, Failure, FailureKind, JobId, Name, ObjectId, Timestamp};
+use model::{Digest, Entry, Extent, ExtentSet, Failure, FailureKind, JobId, Name, ObjectId, Timestamp};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -461,6 +461,11 @@ pub trait StagedFile: Send + Sync {
         None
     }
 
+    /// Room that it has on storage, reserved or written: it is not free any more. 0 where that is not known.
+    fn allocated_bytes(&self) -> u64 {
+        0
+    }
+
     /// So much, from its start, of what an earlier attempt left counts. Once, before anything is written.
     fn resume(&self, held_bytes: u64) -> Result<()> {
         let _ = held_bytes;
@@ -505,6 +510,12 @@ pub trait StagedFile: Send + Sync {
 
     /// Makes the data written so far durable, then the journal.
     fn checkpoint(&self) -> Result<()>;
+
+    /// Of what a checkpoint vouched for, what a later attempt finds: less where storage sends an object on in parts, or takes it
+    /// in one go.
+    fn confirmed(&self, held: &ExtentSet) -> ExtentSet {
+        held.clone()
+    }
 
     /// Reads back past the page cache where the file system allows it.
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()>;

@@ -1,20 +1,23 @@
-//! That a copy within one place does not lie in what it copies, nor what it copies in what it removes: within this host, or within one
-//! server or bucket.
+//! That a copy within one place does not lie in what it copies, nor what it copies in what it removes: within this host, whatever links
+//! and mounts lead there, or within one server or bucket.
 
 use crate::error::{Error, Result};
 use model::Location;
 use model::name::Escaped;
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Refuses to copy a directory into itself, or anything onto itself, and to remove from a directory (`deletes`) what lies in it as the
 /// source. `is_single`: the source is one file.
 pub fn check_apart(sources: &[Location], destination: &Location, is_single: bool, deletes: bool) -> Result<()> {
+    let mounts = OnceCell::new();
     for source in sources {
         let pair = match (source, destination) {
-            (Location::Local(from), Location::Local(to)) => Some(Pair::here(from, to, sources.len() > 1)),
+            (Location::Local(from), Location::Local(to)) => Some(Pair::here(from, to, sources.len() > 1, &mounts)),
             (Location::Url { .. }, Location::Url { .. }) => Pair::there(source, destination, is_single)?,
             _ => None,
         };
@@ -36,16 +39,23 @@ struct Pair {
 }
 
 impl Pair {
-    fn here(from: &[u8], to: &[u8], is_one_of_many: bool) -> Pair {
+    fn here(from: &[u8], to: &[u8], is_one_of_many: bool, mounts: &OnceCell<Vec<Mount>>) -> Pair {
         let (from_path, to_path) = (Path::new(OsStr::from_bytes(from)), Path::new(OsStr::from_bytes(to)));
         let is_directory = to.ends_with(b"/") || to_path.is_dir();
         let names_contents = from.ends_with(b"/") || from.ends_with(b"/.") || from == b".";
         let is_link = !names_contents && from_path.is_symlink();
         let is_tree = from_path.is_dir() && !is_link;
         let is_below = !names_contents && (is_directory || is_tree || is_one_of_many);
+        let mut at = if is_link { link_itself(from_path) } else { resolved(from_path) };
+        let mut into = resolved(to_path);
+        if is_tree {
+            let mounts = mounts.get_or_init(mounts_here);
+            at = seen_below(mounts, &into, &at).unwrap_or(at);
+            into = seen_below(mounts, &at, &into).unwrap_or(into);
+        }
         Pair {
-            at: if is_link { link_itself(from_path) } else { resolved(from_path) },
-            into: resolved(to_path),
+            at,
+            into,
             from_shown: shown(from_path),
             to_shown: shown(to_path),
             is_tree,
@@ -130,6 +140,71 @@ fn resolved(path: &Path) -> PathBuf {
     absolute
 }
 
+/// Of a file system, what is mounted where.
+struct Mount {
+    /// `major:minor`.
+    device: Vec<u8>,
+    /// The path in the file system.
+    root: PathBuf,
+    point: PathBuf,
+}
+
+impl Mount {
+    /// A line of `/proc/self/mountinfo`: two numbers, the device, what of it is mounted, where, and more.
+    fn parse(line: &[u8]) -> Option<Mount> {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let device = fields.next()?.to_vec();
+        Some(Mount { device, root: unescaped(fields.next()?), point: unescaped(fields.next()?) })
+    }
+}
+
+/// Nothing where they cannot be read: paths are compared as they are then.
+fn mounts_here() -> Vec<Mount> {
+    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect()
+}
+
+/// A path as the kernel lists it: blanks, line feeds and backslashes are three octal digits.
+fn unescaped(mut field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    while let [first, rest @ ..] = field {
+        let (byte, rest) = match field {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', rest @ ..] => {
+                ((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), rest)
+            }
+            _ => (*first, rest),
+        };
+        path.push(byte);
+        field = rest;
+    }
+    PathBuf::from(OsStr::from_bytes(&path))
+}
+
+/// The file system of a path, and where in it that is.
+fn place<'a>(mounts: &'a [Mount], path: &Path) -> Option<(&'a [u8], PathBuf)> {
+    let over = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    // Of two at one point the later covers the other.
+    let mount = over.max_by_key(|mount| mount.point.components().count())?;
+    Some((&mount.device[..], mount.root.join(path.strip_prefix(&mount.point).ok()?)))
+}
+
+/// How `inner` is reached below `outer`, or is it, by whatever mounts lead to the two. What a mount over a network calls its root may be
+/// anything: it has to be the same object too.
+fn seen_below(mounts: &[Mount], outer: &Path, inner: &Path) -> Option<PathBuf> {
+    let (device, top) = place(mounts, outer)?;
+    inner.ancestors().find_map(|above| {
+        let (other, at) = place(mounts, above)?;
+        let there = outer.join(at.strip_prefix(&top).ok()?);
+        let is_there = other == device && is_same(above, &there);
+        Some(there.join(inner.strip_prefix(above).ok()?)).filter(|_| is_there)
+    })
+}
+
+fn is_same(one: &Path, two: &Path) -> bool {
+    let identity = |path: &Path| path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some() && identity(one) == identity(two)
+}
+
 /// Where a link stands, not where it points.
 fn link_itself(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -184,6 +259,35 @@ mod tests {
             assert!(check_apart(&[at(from)], &at(to), false, false).is_ok(), "{from} to {to}");
         }
     }
+
+    /// A file of two names stands for a directory that is mounted in two places.
+    #[test]
+    fn what_another_mount_leads_to_is_found_where_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("b/y")).unwrap();
+        fs::create_dir(at("a")).unwrap();
+        fs::write(at("a/c"), b"x").unwrap();
+        fs::write(at("a/d"), b"x").unwrap();
+        fs::write(at("b/y/d"), b"x").unwrap();
+        fs::hard_link(at("a/c"), at("b/y/c")).unwrap();
+        let mount = |device: &str, root: &str, point: &str| {
+            let (device, root) = (device.into(), root.into());
+            Mount { device, root, point: at(point) }
+        };
+        let mounts = [mount("8:1", "/", ""), mount("8:2", "/x/y", "a"), mount("8:2", "/x", "b")];
+        assert_eq!(seen_below(&mounts, &at("b"), &at("a/c/new")), Some(at("b/y/c/new")));
+        assert_eq!(seen_below(&mounts, &at("b/y"), &at("a/c")), Some(at("b/y/c")));
+        assert_eq!(seen_below(&mounts, &at("b"), &at("a/d")), None, "another object");
+        assert_eq!(seen_below(&mounts, &at("a/c"), &at("b")), None);
+        let apart = [mount("8:2", "/x/y", "a"), mount("8:3", "/x", "b")];
+        assert_eq!(seen_below(&apart, &at("b"), &at("a/c")), None, "another file system");
+        let line = b"36 35 98:0 /of\\040it /mnt/a\\134b rw,noatime master:1 - ext3 /dev/root rw";
+        let Mount { device, root, point } = Mount::parse(line).unwrap();
+        assert_eq!((&device[..], root, point), (&b"98:0"[..], PathBuf::from("/of it"), PathBuf::from("/mnt/a\\b")));
+        assert!(Mount::parse(b"").is_none());
+    }
+
     /// What is there is not looked at: the text of the paths is compared.
     #[test]
     fn within_one_server_or_bucket_it_is_the_same() {

@@ -5,7 +5,7 @@ use crate::capability::{check_receiver, check_sender};
 use crate::connect::ConnectOptions;
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::listed::{Listed, nobody_left};
+use crate::listed::{Listed, Slice, nobody_left};
 use crate::means::Means;
 use crate::peer::{Peer, Use, Way};
 use crate::replicas::{Leading, Others};
@@ -13,7 +13,7 @@ use crate::route::{Replica, Route};
 use crate::witness::Witness;
 use model::pace::Timetable;
 use model::spec::Bounds;
-use model::{JobId, Location, TransferOptions, TransferSpec};
+use model::{JobId, Location, Selection, TransferOptions, TransferSpec};
 use mover::limits::{BLOCK_BYTES, NO_PROGRESS_TIMEOUT};
 use mover::local::{LocalSpec, collect, copy};
 use mover::receiver::Tally;
@@ -38,6 +38,8 @@ pub struct Attempt<'a> {
     pub standby: &'a Arc<Standby>,
     /// What came of each of several holders, by name.
     pub tallies: Mutex<Vec<(String, Tally)>>,
+    /// Why it could not go on, where that says more than its report.
+    pub failed: Mutex<Option<Error>>,
 }
 
 impl Guide for Attempt<'_> {
@@ -119,51 +121,77 @@ impl Attempt<'_> {
             destination.abandon();
             return Err(Error::request("this destination takes one file in order", "use one source"));
         }
-        let others = Others::start(&self.leading(), replicas, &spec);
+        let others = Others::start(&self.leading(), peer.name(), replicas, &spec);
         let among = Some((&others.gather, 0));
         let pulled = client.pull_among(spec, sink, progress.clone(), self.observer(), self, among);
         client.close();
-        let (tallies, outvoted) = others.end(peer.name());
+        let (tallies, outvoted) = others.end();
         *self.tallies.lock().unwrap() = tallies;
-        match outvoted {
-            Some(error) => self.settle(pulled, &destination).and(Err(error)),
-            None => self.settle(pulled, &destination),
+        *self.failed.lock().unwrap() = outvoted;
+        self.settle(pulled, &destination)
+    }
+
+    /// What the catalogue lists, from those who have it, one slice after the other. Who is not to be trusted in one is not asked in the next.
+    fn collect(&self, mut holders: Vec<Replica>, options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+        let Some(catalogue) = &self.means.catalogue else { unreachable!("there is one, or there is a lead") };
+        let mut first = 0;
+        let mut told: Vec<(String, Tally)> = Vec::new();
+        loop {
+            let slice = Slice::of(catalogue, first);
+            let (report, tallies) = self.collect_slice(&slice, &holders, &options, progress)?;
+            let mut of_each = tallies.iter();
+            holders.retain(|_| of_each.next().is_some_and(|(_, tally)| !tally.is_for_good));
+            self.tallies.lock().unwrap().extend(tallies.iter().cloned());
+            told.retain(|(_, tally)| tally.is_for_good);
+            told.extend(tallies);
+            match &report.ending {
+                Ending::Finished(_) if slice.end < catalogue.files().len() => first = slice.end,
+                Ending::Lost(_) => {
+                    *self.failed.lock().unwrap() = nobody_left(&told);
+                    return Ok(report);
+                }
+                _ => return Ok(report),
+            }
         }
     }
 
-    /// What the catalogue lists, from those who have it.
-    fn collect(&self, holders: Vec<Replica>, options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
-        let Some(catalogue) = &self.means.catalogue else { unreachable!("there is one, or there is a lead") };
+    /// Also tells what came of each holder.
+    fn collect_slice(
+        &self,
+        slice: &Slice,
+        holders: &[Replica],
+        options: &TransferOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<(Report, Vec<(String, Tally)>)> {
         let destination = self.open_sink(Shape::Tree, false)?;
-        let pull = PullSpec {
+        let mut pull = PullSpec {
             id: self.job,
             paths: Vec::new(),
             options: options.clone(),
             rename_to: None,
             is_sequential: destination.is_sequential,
         };
-        let others = Others::of_list(&self.leading(), &holders, &pull, catalogue);
+        if slice.listed.is_some() {
+            let selection = Selection { listed: slice.listed.clone(), ..(*options.selection).clone() };
+            pull.options.selection = Arc::new(selection);
+        }
+        let others = Others::of_list(&self.leading(), holders, &pull, &slice.catalogue);
         let spec = LocalSpec {
             id: self.job,
-            options,
+            options: options.clone(),
             rename_to: None,
             lanes: None,
             lanes_first: None,
             is_sequential: false,
             memory: Memory::new(self.memory_bytes()),
         };
-        let source = Arc::new(Listed(catalogue.clone()));
+        let source = Arc::new(Listed(slice.catalogue.clone()));
         let (sink, gather) = (destination.sink.clone(), others.gather.clone());
         let collected = collect(spec, source, sink, progress.clone(), self.observer(), (self, &gather));
-        let (tallies, _) = others.end("");
-        let tallies: Vec<_> = tallies.into_iter().skip(1).collect();
-        let alone = nobody_left(&tallies);
-        *self.tallies.lock().unwrap() = tallies;
-        let report = self.settle(collected, &destination)?;
-        match (&report.ending, alone) {
-            (Ending::Lost(_), Some(error)) => Err(error),
-            _ => Ok(report),
-        }
+        let (mut tallies, _) = others.end();
+        // The catalogue's own.
+        tallies.remove(0);
+        Ok((self.settle(collected, &destination)?, tallies))
     }
 
     fn leading(&self) -> Leading<'_> {

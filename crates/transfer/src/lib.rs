@@ -43,7 +43,7 @@ pub use ended::{Ended, HostShare};
 pub use error::{Error, Kind, LEAVES_ROOT, MAY_ONLY_READ, MAY_ONLY_WRITE, NOTHING_ELSE, Result, plain};
 pub use handle::Transfer;
 pub use job_id::job_id;
-pub use listed::Listed;
+pub use listed::{Listed, part};
 pub use means::Means;
 pub use model::TransferSpec;
 pub use peer::{NoPeers, Peer, Peers, Use, Way};

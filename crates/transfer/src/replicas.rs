@@ -17,7 +17,7 @@ use model::name::Escaped;
 use model::set::Catalogue;
 use mover::receiver::{Gather, Tally};
 use mover::session::{PullSpec, Standby};
-use mover::{Ending, Progress};
+use mover::{CloseCode, Ending, Progress};
 use net::Identity;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -43,6 +43,8 @@ pub struct Leading<'a> {
 
 pub struct Others {
     pub gather: Arc<Gather>,
+    /// What the first one is called.
+    lead: String,
     over: Arc<Over>,
     threads: Vec<(String, Option<JoinHandle<()>>)>,
 }
@@ -68,20 +70,20 @@ struct Holder {
 
 impl Others {
     /// Starts a thread for each; they wait for the lead's job, which `spec` is of.
-    pub fn start(attempt: &Leading<'_>, replicas: &[Replica], spec: &PullSpec) -> Others {
+    pub fn start(attempt: &Leading<'_>, lead: &str, replicas: &[Replica], spec: &PullSpec) -> Others {
         let paths = spec.paths.iter().cloned().chain(replicas.iter().map(|replica| replica.path.clone()));
         let gather = Gather::new(&spec.options, paths.collect());
-        Others::bring(attempt, replicas, spec, gather)
+        Others::bring(attempt, lead, replicas, spec, gather)
     }
 
     /// The same where a catalogue leads.
     pub fn of_list(attempt: &Leading<'_>, holders: &[Replica], spec: &PullSpec, catalogue: &Arc<Catalogue>) -> Others {
         let paths = holders.iter().map(|holder| holder.path.clone()).collect();
         let gather = Gather::of_list(&spec.options, paths, Arc::new(Listed(catalogue.clone())));
-        Others::bring(attempt, holders, spec, gather)
+        Others::bring(attempt, "", holders, spec, gather)
     }
 
-    fn bring(attempt: &Leading<'_>, replicas: &[Replica], spec: &PullSpec, gather: Arc<Gather>) -> Others {
+    fn bring(attempt: &Leading<'_>, lead: &str, replicas: &[Replica], spec: &PullSpec, gather: Arc<Gather>) -> Others {
         let over = Arc::<Over>::default();
         let mut threads = Vec::new();
         for (at, Replica { peer, path }) in replicas.iter().enumerate() {
@@ -111,18 +113,23 @@ impl Others {
                 gather: gather.clone(),
                 over: over.clone(),
             };
-            let name = peer.name().to_owned();
+            // One endpoint may have it in several directories.
+            let is_same = |other: &&Replica| other.peer.name() == peer.name();
+            let name = match lead != peer.name() && replicas.iter().filter(is_same).count() == 1 {
+                true => peer.name().to_owned(),
+                false => format!("{}:{}", peer.name(), Escaped(path)),
+            };
             let thread = Builder::new().name("holder".into()).spawn(move || holder.run());
             if let Err(e) = &thread {
                 gather.gone(at + 1, &format!("no thread for it: {e}"), true);
             }
             threads.push((name, thread.ok()));
         }
-        Others { gather, over, threads }
+        Others { gather, lead: lead.to_owned(), over, threads }
     }
 
     /// The copy is over: gives the others time to end in order. Returns what came of each, and why the lead is not to be trusted.
-    pub fn end(self, lead: &str) -> (Vec<(String, Tally)>, Option<Error>) {
+    pub fn end(self) -> (Vec<(String, Tally)>, Option<Error>) {
         self.over.set();
         let deadline = Instant::now() + END_PATIENCE + Duration::from_secs(1);
         let is_running = |thread: &JoinHandle<()>| !thread.is_finished();
@@ -130,13 +137,13 @@ impl Others {
         {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let names = std::iter::once(lead.to_owned()).chain(self.threads.into_iter().map(|(name, _)| name));
         let outvoted = self.gather.outvoted().map(|why| {
-            let lead = Escaped(lead.as_bytes());
+            let lead = Escaped(self.lead.as_bytes());
             let text = format!("{why}: {lead} differs from the others");
             Error::new(Kind::Integrity, lead.to_string(), text)
                 .advice("find out which of them is right (`thalweg check A B`), and name that one first; what was delivered is the first one's")
         });
+        let names = std::iter::once(self.lead).chain(self.threads.into_iter().map(|(name, _)| name));
         (names.zip(self.gather.tallies()).collect(), outvoted)
     }
 }
@@ -209,7 +216,11 @@ impl Holder {
                 let refused = self.peer.refused(&refusal);
                 Err((refused.text.clone(), !is_passing(&refused)))
             }
-            Ok(Ending::Cancelled { refusal, .. }) => Err((refusal.text, true)),
+            // What this side ended the session for: by its book, or because the other one broke the protocol.
+            Ok(Ending::Cancelled { refusal, .. }) => {
+                let is_by_book = refusal.code == CloseCode::Cancelled;
+                Err((refusal.text, !is_by_book || self.gather.is_dropped(self.number)))
+            }
             Err(e) => Err((e.to_string(), true)),
         }
     }

@@ -93,8 +93,8 @@ impl Route {
                         ));
                     }
                 }
-                let paths = sources.iter().map(|source| peer.path(source.path())).collect();
-                let replicas = find_replicas(spec, peers, &*peer)?;
+                let paths: Vec<_> = sources.iter().map(|source| peer.path(source.path())).collect();
+                let replicas = find_replicas(spec, peers, (peer.name(), &paths[0][..]))?;
                 Ok(Route::Pull { peer, paths, replicas })
             }
             (n, true) if n == sources.len() => Err(Error::request(
@@ -214,19 +214,18 @@ fn check_replicas(spec: &TransferSpec) -> Result<()> {
     Err(Error::request(text, advice))
 }
 
-fn find_replicas(spec: &TransferSpec, peers: &dyn Peers, lead: &dyn Peer) -> Result<Vec<Replica>> {
+/// Two directories of one endpoint are two holders.
+fn find_replicas(spec: &TransferSpec, peers: &dyn Peers, lead: (&str, &[u8])) -> Result<Vec<Replica>> {
     let mut replicas: Vec<Replica> = Vec::new();
     for location in &spec.replicas {
         let peer = peers.find(location)?;
         check_paths(spec, &*peer)?;
-        if std::iter::once(lead)
-            .chain(replicas.iter().map(|other| &*other.peer))
-            .any(|other| other.name() == peer.name())
-        {
-            let text = format!("{} is named twice: each holder brings its part once", peer.name());
-            return Err(Error::request(text, "name each endpoint once"));
-        }
         let path = peer.path(location.path());
+        let known = replicas.iter().map(|other| (other.peer.name(), &other.path[..]));
+        if std::iter::once(lead).chain(known).any(|other| other == (peer.name(), &path[..])) {
+            let text = format!("{location} is named twice: each holder brings its part once");
+            return Err(Error::request(text, "name each directory once"));
+        }
         replicas.push(Replica { peer, path });
     }
     Ok(replicas)

@@ -60,6 +60,15 @@ pub struct Sums {
     sources: Vec<(String, Tally)>,
 }
 
+/// What came of an attempt.
+struct Tried {
+    attempted: Result<Report>,
+    /// Why it could not go on, where that says more than its report.
+    failed: Option<Error>,
+    /// A file was delivered, or more was found kept of large files than by the attempt before.
+    has_moved: bool,
+}
+
 /// What is to be done after an attempt.
 enum Verdict {
     Done,
@@ -80,11 +89,12 @@ impl Run {
         // Of several holders, how many have led in vain since something moved.
         let mut leads = 0;
         loop {
-            let (attempted, has_moved) = self.once();
+            let Tried { attempted, failed, has_moved } = self.once();
             (failures, leads) = if has_moved { (0, 0) } else { (failures, leads) };
             let verdict = match attempted {
                 Ok(report) => {
-                    let verdict = self.judge(&report);
+                    let told = failed.filter(|_| !self.control.is_stopped()).map(Verdict::Failed);
+                    let verdict = told.unwrap_or_else(|| self.judge(&report));
                     if let Some(earlier) = last.replace(report) {
                         self.sums.add(&earlier);
                     }
@@ -121,9 +131,8 @@ impl Run {
         }
     }
 
-    /// Runs one attempt; tells also whether there was progress: a file was delivered, or this attempt found more kept of
-    /// large files than the one before.
-    fn once(&mut self) -> (Result<Report>, bool) {
+    /// Runs one attempt.
+    fn once(&mut self) -> Tried {
         self.sums.attempts += 1;
         let progress = Progress::new();
         self.control.begin_attempt(self.sums.attempts, &progress, self.route.direction());
@@ -141,10 +150,11 @@ impl Run {
             started: self.started,
             standby: &self.standby,
             tallies: Mutex::default(),
+            failed: Mutex::default(),
         };
         let attempted = attempt.run(&progress, self.sums.sent_bytes);
-        let tallies = attempt.tallies.into_inner().unwrap_or_default();
-        self.sums.add_sources(tallies);
+        let (tallies, failed) = (attempt.tallies.into_inner(), attempt.failed.into_inner());
+        self.sums.add_sources(tallies.unwrap_or_default());
         self.means.watcher.attempt_ended();
         let snapshot = progress.snapshot();
         if let Some(first) = snapshot.first_payload {
@@ -153,7 +163,8 @@ impl Run {
         let counts = snapshot.counts;
         self.sums.sent_bytes += counts.bytes_sent;
         self.sums.wire_bytes += counts.bytes_wire;
-        (attempted, counts.files_done > 0 || keeps_more(&mut self.sums.resumed_bytes_last, &counts))
+        let has_moved = counts.files_done > 0 || keeps_more(&mut self.sums.resumed_bytes_last, &counts);
+        Tried { attempted, failed: failed.unwrap_or_default(), has_moved }
     }
 
     /// Whether the attempt was the last one needed.

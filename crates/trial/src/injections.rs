@@ -144,8 +144,11 @@ pub const ROWS: &[Row] = &[
     row((Receiver, "renameat2", Destination), &["EBUSY"], KEEP_OR_FILE, FILE_OR_JOB),
     row((Receiver, "renameat2", Destination), &["EIO"], KEEP_OR_FILE, FILE_OR_JOB),
     row((Receiver, "renameat2", Destination), &["ENOENT", "ESTALE", "ENOMEM"], KEEP_OR_FILE, FILE_OR_JOB),
-    row((Receiver, "fchmod", Destination), &["EPERM", "EIO", "EROFS"], FILE, FILE_OR_JOB),
-    row((Receiver, "utimensat", Destination), &["EPERM", "EIO", "EROFS"], FILE, FILE_OR_JOB),
+    row((Receiver, "fchmod", Destination), &["EIO", "EROFS"], FILE, FILE_OR_JOB),
+    row((Receiver, "utimensat", Destination), &["EIO", "EROFS"], FILE, FILE_OR_JOB),
+    // What is refused of a directory that was there, as where it is somebody else's, is a warning.
+    row((Receiver, "fchmod", Destination), &["EPERM"], KEEP_OR_FILE, ANY),
+    row((Receiver, "utimensat", Destination), &["EPERM"], KEEP_OR_FILE, ANY),
     row((Receiver, "syncfs", Destination), &["EIO", "ENOSPC"], FILE_OR_JOB, FILE_OR_JOB),
     // The destination's directory is looked for below the root.
     row((Receiver, "openat2", Destination), SCARCE, ANY, FILE_OR_JOB),

@@ -24,6 +24,9 @@ pub struct AttributesRecord {
     pub is_shared: bool,
     #[prost(message, repeated, tag = "4")]
     pub xattrs: Vec<XattrRecord>,
+    /// There may be more of them: they could not all be read or sent.
+    #[prost(bool, tag = "5")]
+    pub are_incomplete: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -96,6 +99,7 @@ pub(crate) fn record_of(attributes: &Attributes) -> AttributesRecord {
         gid: attributes.gid,
         is_shared: attributes.is_shared(),
         xattrs: attributes.xattrs.iter().map(record).collect(),
+        are_incomplete: attributes.are_incomplete,
     }
 }
 
@@ -146,6 +150,7 @@ impl AttributeCheck {
         let xattr = |xattr: XattrRecord| Xattr { name: xattr.name.into(), value: xattr.value.into() };
         let xattrs = record.xattrs.into_iter().map(xattr).collect();
         let mut attributes = Attributes::new(record.uid, record.gid, 2 * u32::from(record.is_shared), xattrs);
+        attributes.are_incomplete = record.are_incomplete;
         if attributes.bytes() > XATTRS_BYTES_MAX || attributes.xattrs.windows(2).any(|w| w[0].name == w[1].name) {
             return Err(malformed("too many extended attributes, or one of them twice"));
         }
@@ -223,7 +228,7 @@ mod tests {
 
     fn record(name: &[u8], value: &[u8]) -> Option<AttributesRecord> {
         let xattrs = vec![XattrRecord { name: name.to_vec(), value: value.to_vec() }];
-        Some(AttributesRecord { uid: 1, gid: 2, is_shared: false, xattrs })
+        Some(AttributesRecord { uid: 1, gid: 2, xattrs, ..AttributesRecord::default() })
     }
 
     #[test]
@@ -235,6 +240,9 @@ mod tests {
             assert!(AttributeCheck::new(fidelity()).take(1, true, record(name, b"1")).is_err(), "{name:?}");
         }
         assert!(AttributeCheck::default().take(1, true, record(b"user.a", b"1")).is_err());
+        let incomplete = record(b"user.a", b"1").map(|record| AttributesRecord { are_incomplete: true, ..record });
+        let taken = AttributeCheck::new(fidelity()).take(1, true, incomplete.clone()).unwrap().unwrap();
+        assert_eq!(Some(super::record_of(&taken)), incomplete);
         let long = vec![0; XATTR_VALUE_BYTES_MAX + 1];
         assert!(AttributeCheck::new(fidelity()).take(1, true, record(b"user.a", &long)).is_err());
         let check = AttributeCheck::new(fidelity());

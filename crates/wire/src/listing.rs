@@ -201,6 +201,7 @@ impl ListingCheck {
                 return Err(malformed("not the content of a symbolic link"));
             }
             SYMLINK => Kind::Symlink(record.link.into()),
+            OTHER_NAME if record.attributes.is_some() => return Err(malformed("another name with attributes")),
             OTHER_NAME => {
                 self.attributes.other_name(id.0, record.same_as)?;
                 Kind::HardLink(ObjectId(record.same_as))
@@ -287,6 +288,20 @@ mod tests {
         for record in records {
             let alone = batch(1, vec![record.clone()]);
             assert_eq!(ListingCheck::new(9).check(alone).unwrap_err().code, CloseCode::Malformed, "{record:?}");
+        }
+    }
+
+    /// They would be held to the end of the job, and nothing needs them: a file has them once.
+    #[test]
+    fn another_name_with_attributes_is_refused() {
+        let attributes = |is_shared| Some(crate::message::AttributesRecord { is_shared, ..Default::default() });
+        for (told, code) in [(None, None), (attributes(false), Some(CloseCode::Malformed))] {
+            let first = EntryRecord { attributes: attributes(true), ..file(0, b"a") };
+            let other = EntryRecord { kind: OTHER_NAME, same_as: 1, size_bytes: 0, attributes: told, ..file(0, b"b") };
+            let mut check = ListingCheck::new(9);
+            check.allow(Fidelity { owner: true, hard_links: true, ..Fidelity::default() });
+            let refused = check.check(batch(1, vec![first, other])).err();
+            assert_eq!(refused.map(|refusal| refusal.code), code);
         }
     }
 

@@ -61,7 +61,13 @@ fn entries() -> Message {
         number: FAR,
         same_as: FAR,
         replaces: Some(FAR),
-        attributes: Some(AttributesRecord { uid: JOB, gid: JOB, is_shared: true, xattrs: Vec::new() }),
+        attributes: Some(AttributesRecord {
+            uid: JOB,
+            gid: JOB,
+            is_shared: true,
+            xattrs: Vec::new(),
+            are_incomplete: true,
+        }),
         ..EntryRecord::default()
     };
     let value = vec![b'v'; XATTR_VALUE_BYTES_MAX];

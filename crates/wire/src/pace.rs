@@ -58,4 +58,7 @@ pub struct Times {
     /// What of the job waits in it.
     #[prost(uint64, tag = "16")]
     pub buffer_waiting_bytes: u64,
+    /// Changes whenever this side got on with the job; an older one tells none.
+    #[prost(uint64, tag = "17")]
+    pub headway: u64,
 }

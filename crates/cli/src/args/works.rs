@@ -133,7 +133,10 @@ mod tests {
             assert_eq!(refusal(words), None, "{words:?}");
         }
         assert!(refusal(&["cp", "-z", "a", "b"]).unwrap().contains("--compress is for streams"));
-        assert!(refusal(&["cp", "a", "host:b", "--paths", "all"]).unwrap().contains("and host is reached over ssh"));
+        for source in ["a", "other:a"] {
+            let refused = refusal(&["cp", source, "host:b", "--paths", "all"]);
+            assert!(refused.unwrap().contains("and host is reached over ssh"), "{source}");
+        }
     }
 
     #[test]

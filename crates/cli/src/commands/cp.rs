@@ -310,8 +310,7 @@ pub fn run_spec(
     progress: Mode,
 ) -> Result<Exit> {
     let started = Instant::now();
-    let words = flags.into_iter().map(OsString::from).chain(["--", "SRC", "DST"].map(OsString::from));
-    let args: Args = elsewhere::parse_words("cp", words)?;
+    let args = read_elsewhere(flags)?;
     check_buffer(buffer.as_ref(), &spec.sources, &spec.destination)?;
     let ssh = Ssh { options: args.ssh.options(), is_allowed: args.ssh.is_allowed(), is_quiet: args.quiet };
     let progress = progress.resolved(args.json, args.quiet);
@@ -330,11 +329,17 @@ fn check_buffer(buffer: Option<&(PathBuf, u64)>, sources: &[Location], destinati
     Ok(())
 }
 
-/// Runs a copy from here for a command that was given on another host.
-pub fn run_elsewhere(flags: Vec<String>, sending: &Sending) -> Result<Exit> {
-    let started = Instant::now();
+/// Reads flags that were given elsewhere. What they say of every connection of this process holds from here on.
+pub fn read_elsewhere(flags: Vec<String>) -> Result<Args> {
     let words = flags.into_iter().map(OsString::from).chain(["--", "SRC", "DST"].map(OsString::from));
     let args: Args = elsewhere::parse_words("cp", words)?;
+    net::cipher::want(args.cipher);
+    Ok(args)
+}
+
+/// Runs a copy from here for a command that was given on another host.
+pub fn run_elsewhere(args: Args, sending: &Sending) -> Result<Exit> {
+    let started = Instant::now();
     args.nice.map_or(Ok(()), give_way)?;
     let (sources, destination) = sending.locations();
     let more = More { command: "cp", deletion: None, backup: None, follow: None, view: None, sealed_list: None };

@@ -13,7 +13,7 @@ use crate::output::{self, shown};
 use crate::place::Places;
 use crate::transfer::{self, Finished, Reachable, Request, Ssh};
 use ::transfer::Means;
-use daemon::sets::{Finder, Kept, Trust, close, offer, offer_pages};
+use daemon::sets::{Finder, Kept, Trust, close, offer};
 use daemon::{EndpointBook, Paths};
 use model::name::Escaped;
 use model::set::catalogue::{PAGE_BYTES_MAX, PageLine};
@@ -80,8 +80,10 @@ pub struct Args {
 struct Found {
     catalogue: Catalogue,
     names: Vec<String>,
-    /// Where the note is kept that says who may read it, if not everybody may: endpoints that serve the copy have to know.
-    closed_by: Option<Kept>,
+    /// As a holder showed it. Of a catalogue that is asked for by its digest only one that says who may read it.
+    note: Option<Vec<u8>>,
+    /// Not everybody may read it: endpoints that serve the copy have to know.
+    is_private: bool,
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
@@ -142,56 +144,64 @@ fn fetch(
     };
     let has_it = |holder: &Location| {
         let finder = Finder { kept: &kept, holders: std::slice::from_ref(holder), means: &means };
-        if named.is_some() { Ok(()) } else { finder.note(&trust).map(drop) }
+        match named {
+            Some(digest) => finder.has_page(holder, digest),
+            None => finder.judged(holder, &trust).map(drop),
+        }
     };
-    let is_first = kept.note()?.is_none();
     let holders = holders::find(&args.from, &kept, &EndpointBook::new(paths.endpoints()), places, &has_it)?;
     let finder = Finder { kept: &kept, holders: &holders, means: &means };
     let found = match named {
         Some(digest) => {
             let (catalogue, names) = finder.catalogue(PageLine { digest, bytes: PAGE_BYTES_MAX })?;
-            Found { catalogue, names, closed_by: owner(paths, &finder, &trust, &digest)? }
+            let note = owner(paths, &finder, &trust, &digest)?;
+            Found { catalogue, names, is_private: note.is_some(), note }
         }
-        None => by_name(args, paths, &finder, &trust, is_first)?,
+        None => by_name(args, &finder, &trust)?,
     };
     let mut request = request(args, holders)?;
-    if let Some(owner) = &found.closed_by {
-        close(owner, &request.spec.destination)?;
+    if let Some(note) = found.note.as_ref().filter(|_| found.is_private) {
+        close(&kept, &request.spec.destination, note)?;
     }
     request.spec.options.chunk_bytes = found.catalogue.chunk_bytes;
     request.catalogue = Some(Arc::new(found.catalogue));
     let finished = transfer::run(&request, started, interrupt, events)?;
-    match finished.error {
-        None if named.is_none() => offer(&kept, &request.spec.destination, found.names)?,
-        None if found.closed_by.is_some() => offer_pages(&kept, &request.spec.destination, found.names)?,
-        _ => {}
+    if let Some(note) = found.note.filter(|_| finished.error.is_none()) {
+        offer(&kept, &request.spec.destination, found.names, &note)?;
     }
     Ok(finished)
 }
 
-/// The set with readers of its own that a catalogue asked for by its digest belongs to, if a holder says so.
-fn owner(paths: &Paths, finder: &Finder<'_>, trust: &Trust, digest: &[u8; 32]) -> Result<Option<Kept>> {
+/// The note of the set with readers of its own that a catalogue asked for by its digest belongs to, if a holder says so. It is not kept:
+/// a digest says nothing of whose signature counts. One that is not to be trusted closes the copy too, where there is no other.
+fn owner(paths: &Paths, finder: &Finder<'_>, trust: &Trust, digest: &[u8; 32]) -> Result<Option<Vec<u8>>> {
+    let mut doubtful = None;
     for holder in finder.holders {
         let Ok(bytes) = finder.note_bytes(holder)? else { continue };
         let note = Signed::parse(&bytes).and_then(|signed| Note::parse(&signed.text)).ok();
         let is_private = |note: &Note| note.catalogue == *digest && note.readers != Readers::Public;
         let Some(note) = note.filter(is_private) else { continue };
         let kept = Kept::open(paths, &note.name)?;
-        let lock = kept.lock()?;
         match kept.judge(&bytes, trust) {
-            Ok(_) => kept.keep(&bytes, &lock)?,
-            // A later one is known: it says who may read the set now.
-            Err(e) if e.exit == Exit::Refused => {}
-            Err(e) => return Err(e),
+            Ok(_) => return Ok(Some(bytes)),
+            Err(e) => {
+                // A later one is known: it says who may read the set now.
+                let later = if e.exit == Exit::Refused { kept.note()? } else { None };
+                if let Some((later, _)) = later {
+                    return Ok(Some(later.write().into_bytes()));
+                }
+                doubtful = doubtful.or(Some(bytes));
+            }
         }
-        return Ok(Some(kept));
     }
-    Ok(None)
+    Ok(doubtful)
 }
 
-fn by_name(args: &Args, paths: &Paths, finder: &Finder<'_>, trust: &Trust, is_first: bool) -> Result<Found> {
-    let (note, refused) = finder.note(trust)?;
-    refused.iter().for_each(|e| output::note(&format!("not taken: {}", e.message)));
+fn by_name(args: &Args, finder: &Finder<'_>, trust: &Trust) -> Result<Found> {
+    let is_first = finder.kept.note()?.is_none();
+    let latest = finder.note(trust)?;
+    let note = latest.note;
+    latest.refused.iter().for_each(|e| output::note(&format!("not taken: {}", e.message)));
     if is_first && *trust == Trust::First && !args.quiet {
         output::note(&format!("taken on trust: the key that signed {}: {}", note.name, Escaped(note.key.as_bytes())));
     }
@@ -204,8 +214,7 @@ fn by_name(args: &Args, paths: &Paths, finder: &Finder<'_>, trust: &Trust, is_fi
             "ask its publisher to publish it again",
         ));
     }
-    let is_private = note.readers != Readers::Public;
-    Ok(Found { catalogue, names, closed_by: is_private.then(|| Kept::open(paths, &note.name)).transpose()? })
+    Ok(Found { catalogue, names, note: Some(latest.bytes), is_private: note.readers != Readers::Public })
 }
 
 fn digest(set: &str) -> Result<Option<[u8; 32]>> {

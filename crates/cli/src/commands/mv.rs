@@ -4,7 +4,7 @@
 
 use crate::args::ssh::SshArgs;
 use crate::args::values;
-use crate::exit::{self, Result, error, usage};
+use crate::exit::{self, Error, Result, error, usage};
 use crate::output::progress::Mode;
 use crate::output::{self, counted, human, list};
 use crate::place::{Asking, Failures, Place, Places, Side, join, unasked, without_slashes};
@@ -15,7 +15,7 @@ use model::files::{FileStatus, Found, Question, Record, Tally};
 use model::name::Escaped;
 use model::options::Fsync;
 use model::order::Kind;
-use model::{Exit, Location};
+use model::{Exit, Failure, Fidelity, Location};
 use mover::Ending;
 use mover::files::{How, NotReached};
 use serde_json::json;
@@ -27,9 +27,10 @@ use std::time::Instant;
 ///
 /// DST is a directory if one exists, or if it ends in a slash; otherwise it is the new name of the single SRC. A slash
 /// after SRC has no meaning. Within one file system or one endpoint a move is a rename, in one step. Otherwise
-/// everything is copied durably, as with `cp`; then both sides digest what they have, and only files that are the same
-/// are removed from the source. Files that could not be copied, or changed meanwhile, stay where they were.
-/// Where files are selected, only those move, and never by a rename.
+/// everything is copied durably, as with `cp -pogHAX`; then both sides digest what they have, and only files that are the
+/// same are removed from the source. What of owners, modes, attributes and hard links could not be kept is said. Files that could
+/// not be copied, or changed meanwhile, stay where they were. Where files are selected, only those move, and never by a
+/// rename.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "thalweg mv [OPTIONS] <SRC>... <DST>",
@@ -71,6 +72,20 @@ pub struct Args {
     selection: SelectionArgs,
 }
 
+/// As a rename does: what is not kept beside content is lost with the source. Special files do not move.
+const KEPT: Fidelity = Fidelity {
+    owner: true,
+    group: true,
+    numeric_ids: false,
+    mode: true,
+    xattrs: true,
+    acls: true,
+    hard_links: true,
+    sparse: false,
+    devices: false,
+    specials: false,
+};
+
 pub fn run(args: Args) -> Result<Exit> {
     let (sources, destination) = values::sources_and_destination(&args.locations)?;
     let places = Places::new(&args.ssh)?;
@@ -87,6 +102,7 @@ pub fn run(args: Args) -> Result<Exit> {
         failures: Failures::default(),
         moved: Tally::default(),
         kept: 0,
+        fidelity: KEPT,
     };
     if args.detach {
         return moving.detach(&sources, &destination);
@@ -113,6 +129,8 @@ struct Moving<'a> {
     moved: Tally,
     /// Copied, and not removed.
     kept: u64,
+    /// What is kept beside content.
+    fidelity: Fidelity,
 }
 
 impl Moving<'_> {
@@ -212,14 +230,7 @@ impl Moving<'_> {
     /// Copies, compares, and removes what is the same.
     fn transfer(&mut self, source: &Place, to: &Place, destination: &Place, is_into: bool) -> Result<()> {
         let Some(status) = self.status(source)? else { return Ok(()) };
-        let from = match status.is_directory() && !is_into {
-            true => source.at([&source.path[..], b"/"].concat()),
-            false => source.clone(),
-        };
-        let target = match is_into && !destination.path.is_empty() {
-            true => destination.at([without_slashes(&destination.path), b"/"].concat()),
-            false => destination.clone(),
-        };
+        let (from, target) = self.ends(source, to, (destination, is_into), status.is_directory());
         let location = |place: &Place| {
             let bytes = place.location(b"");
             values::location(OsStr::from_bytes(&bytes))
@@ -227,9 +238,15 @@ impl Moving<'_> {
         if !matches!(from.side, Side::Here) {
             check_list_to_send(&self.chosen.choice)?;
         }
-        let request = self.request(vec![location(&from)?], location(&target)?);
-        let Finished { ended, error: failed, durable } =
-            transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
+        let mut request = self.request(vec![location(&from)?], location(&target)?);
+        let mut lost = None;
+        let Finished { ended, error: failed, durable } = loop {
+            let finished = transfer::run(&request, Instant::now(), &self.places.interrupt, None)?;
+            let fidelity = request.spec.options.fidelity;
+            let failed = finished.error.as_ref();
+            let Some(rest) = failed.and_then(|e| less(fidelity, e, &finished.ended.failures)) else { break finished };
+            (request.spec.options.fidelity, lost) = (rest.0, Some(rest.1));
+        };
         human::failures(&ended, human::FAILURES_SHOWN).iter().for_each(|line| output::note(line));
         let is_finished = ended.report.as_ref().is_none_or(|report| matches!(report.ending, Ending::Finished(_)));
         let is_durable = is_finished && matches!(&durable[..], "batch" | "file" | "memory" | "store");
@@ -237,8 +254,38 @@ impl Moving<'_> {
             let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; use cp to copy");
             return Err(failed.unwrap_or_else(not_durable));
         }
+        if lost.is_some() {
+            self.fidelity = request.spec.options.fidelity;
+        }
+        if !self.args.quiet {
+            lost.iter().for_each(|lost| output::note(&format!("warning: {}: {lost}", to.shown(b""))));
+            human::warnings(&ended).iter().for_each(|line| output::note(line));
+        }
         self.remove_delivered(source, to, self.chosen.prefix(&from))?;
         failed.map_or(Ok(()), Err)
+    }
+
+    /// What is copied, and where to, so that it comes to stand at `to`.
+    fn ends(&self, source: &Place, to: &Place, (into, is_into): (&Place, bool), is_tree: bool) -> (Place, Place) {
+        let with_slash = |place: &Place| place.at([without_slashes(&place.path), b"/"].concat());
+        match () {
+            () if is_into && !into.path.is_empty() => (source.clone(), with_slash(into)),
+            () if is_into || !is_tree => (source.clone(), into.clone()),
+            // The contents of a directory are copied without what is said of itself.
+            () => match self.above(source, to) {
+                Some(above) => (source.clone(), above),
+                None => (with_slash(source), to.clone()),
+            },
+        }
+    }
+
+    /// The directory of this host in which a source gets the place that it is to have by keeping its name.
+    fn above(&self, source: &Place, to: &Place) -> Option<Place> {
+        let name = source.name().filter(|name| to.name() == Some(*name))?;
+        let above = to.path.strip_suffix(name)?;
+        let is_whole = self.chosen.is_everything && !matches!(source.side, Side::Store(_));
+        let is_kept = is_whole && matches!(to.side, Side::Here);
+        is_kept.then(|| to.at(if above.is_empty() { b"./".to_vec() } else { above.to_vec() }))
     }
 
     fn status(&mut self, place: &Place) -> Result<Option<FileStatus>> {
@@ -295,10 +342,23 @@ impl Moving<'_> {
         }
         let is_named = !is_into || destination.path.is_empty() || destination.path.ends_with(b"/");
         let to = location(if is_named { destination.location(b"") } else { with_slash(destination) })?;
-        orders::detach(&self.request(froms, to), Kind::Move, self.args.json)
+        let mut request = self.request(froms, to);
+        loop {
+            let handed_in = orders::detach(&request, Kind::Move, self.args.json);
+            let failed = handed_in.as_ref().err();
+            let Some((fidelity, lost)) = failed.and_then(|e| less(request.spec.options.fidelity, e, &[])) else {
+                return handed_in;
+            };
+            request.spec.options.fidelity = fidelity;
+            if !self.args.quiet {
+                output::note(&format!("warning: {}: {lost}", destination.shown(b"")));
+            }
+        }
     }
 
     fn request(&self, sources: Vec<Location>, destination: Location) -> Request {
+        let is_of_store = |location: &Location| matches!(location, Location::Url { .. });
+        let keeps_content_alone = sources.iter().chain([&destination]).any(is_of_store);
         let mut request = Request::plain(sources, destination);
         request.command = "mv";
         request.ssh = self.places.ssh.clone();
@@ -308,6 +368,48 @@ impl Moving<'_> {
         options.no_clobber = self.args.no_clobber;
         options.digest = self.args.digest;
         options.fsync = Fsync::Batch;
+        options.fidelity = if keeps_content_alone { Fidelity::default() } else { self.fidelity };
         request
+    }
+}
+
+/// What can be kept where a destination could not keep all of it, and what is lost then.
+fn less(kept: Fidelity, failed: &Error, failures: &[Failure]) -> Option<(Fidelity, &'static str)> {
+    let are_links_refused = || {
+        failed.message.contains("--hard-links") || failures.iter().any(|failure| failure.message.starts_with("link: "))
+    };
+    match failed.exit {
+        Exit::Version if !kept.is_none() => {
+            let lost = "owners, exact modes, attributes and hard links are not kept: one of the two sides is too old";
+            Some((Fidelity::default(), lost))
+        }
+        _ if kept.hard_links && are_links_refused() => {
+            let lost = "hard links are not kept: each name becomes a file of its own there";
+            Some((Fidelity { hard_links: false, ..kept }, lost))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::FailureKind;
+
+    #[test]
+    fn what_a_destination_cannot_keep_does_not_keep_files_from_moving() {
+        let without_links = Fidelity { hard_links: false, ..KEPT };
+        let left = |kept, exit, message: &str, of_file: &str| {
+            let failure = Failure { path: Vec::new(), kind: FailureKind::Other, message: of_file.to_owned() };
+            less(kept, &error(exit, message, ""), &[failure]).map(|(fidelity, _)| fidelity)
+        };
+        let bucket = "lab: begin: this kind of destination (s3) cannot give a file several names (--hard-links)";
+        let refused = "link: Operation not permitted";
+        assert_eq!(left(KEPT, Exit::Refused, bucket, ""), Some(without_links));
+        assert_eq!(left(KEPT, Exit::Partial, "1 file failed", refused), Some(without_links));
+        assert_eq!(left(KEPT, Exit::Version, "it does not know hard links", ""), Some(Fidelity::default()));
+        assert_eq!(left(without_links, Exit::Partial, "1 file failed", refused), None);
+        assert_eq!(left(Fidelity::default(), Exit::Version, "it knows nothing", ""), None);
+        assert_eq!(left(KEPT, Exit::Partial, "1 file failed", "open file: Permission denied"), None);
     }
 }

@@ -13,9 +13,10 @@ use model::set::note::Readers;
 use model::set::{Catalogue, Mirror};
 use model::{Exit, Location};
 use net::Identity;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Make a directory a set that others fetch by its name, whoever has it
@@ -77,6 +78,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let interrupt = Interrupt::watch()?;
     let paths = Paths::from_env()?;
+    let identity = paths.state.join("identity.key");
+    for key in args.key.iter().chain(&args.previous_key).chain([&identity]) {
+        check_outside(key, &directory)?;
+    }
     let kept = Kept::open(&paths, &args.name)?;
     let key = match &args.key {
         Some(file) => key(file)?,
@@ -131,6 +136,25 @@ fn catalogue_before(kept: &Kept) -> Option<Catalogue> {
     let finder = Finder { kept, holders: &[], means: &transfer::Means::local };
     let found = finder.catalogue(PageLine { digest: note.catalogue, bytes: note.catalogue_bytes });
     found.ok().map(|(catalogue, _)| catalogue)
+}
+
+/// Everybody who fetches the set gets what lies below its directory: a key that signs is not to be among it.
+fn check_outside(key: &Path, directory: &Location) -> Result<()> {
+    // A key that is yet to be made lies where its directory does.
+    let made_in = || {
+        let above = key.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(above.canonicalize().ok()?.join(key.file_name()?))
+    };
+    let found = key.canonicalize().ok().or_else(made_in);
+    let directory = Path::new(OsStr::from_bytes(directory.path())).canonicalize();
+    match (found, directory) {
+        (Some(found), Ok(directory)) if found.starts_with(&directory) => Err(usage(
+            format!("the private key {} is in the directory that is to be published", output::shown(key)),
+            "move it elsewhere and name it there, or publish another directory: whoever has the key acts in your name",
+        )),
+        // What is not there is told by whoever opens it.
+        _ => Ok(()),
+    }
 }
 
 fn key(file: &Path) -> Result<Identity> {

@@ -20,7 +20,7 @@ pub fn run() -> Result<Exit> {
     let output = File::from(std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
     match accept(input, output)? {
         Some(Asked::Serve(serving)) => serving.run().map(|()| Exit::Done),
-        Some(Asked::Copy(copying)) => third_party::send(*copying, cp::run_elsewhere),
+        Some(Asked::Copy(copying)) => third_party::send(*copying, cp::read_elsewhere, cp::run_elsewhere),
         None => Ok(Exit::Done),
     }
 }

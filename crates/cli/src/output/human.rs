@@ -122,7 +122,7 @@ fn not_removed(ended: &Ended) -> Option<String> {
 }
 
 /// What could not be kept of objects that arrived: how many, and the first of them.
-fn warnings(ended: &Ended) -> Vec<String> {
+pub fn warnings(ended: &Ended) -> Vec<String> {
     let Some(report) = &ended.report else { return Vec::new() };
     let line = |warning: &Warning| {
         let others = match warning.count {

@@ -19,8 +19,8 @@ use model::selection::{Bounds, Listed};
 use model::{Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use ssh::{
-    Access, BoundTerms, CopyRequest, CopyTerms, Copying, PathBytes, Peer, RemoteLink, SparedTerms, Target, ThirdParty,
-    Wanted, third_party_copy,
+    Access, BoundTerms, ChmodTerms, CopyRequest, CopyTerms, Copying, PathBytes, Peer, RemoteLink, SparedTerms, Target,
+    ThirdParty, Wanted, third_party_copy,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -110,6 +110,7 @@ impl TwoHosts {
                 what_is_newer: options.keeps_newer,
                 what_is_missing: options.only_existing,
             },
+            chmod: Some(ChmodTerms { bits: options.chmod }),
         };
         let copy = CopyRequest {
             sources,
@@ -143,8 +144,13 @@ impl TwoHosts {
     }
 }
 
-/// The sending host's part: `cp` to the endpoint that it is told of.
-pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>) -> Result<Exit> {
+/// The sending host's part: `cp` to the endpoint that it is told of. `read` makes of the flags what `run` takes, before anything
+/// is connected to.
+pub fn send<T>(
+    copying: Copying,
+    read: impl FnOnce(Vec<String>) -> Result<T>,
+    run: impl FnOnce(T, &Sending) -> Result<Exit>,
+) -> Result<Exit> {
     let request = copying.request.clone();
     daemon::forbid_dumps();
     let identity = Identity::generate().map_err(|e| Error::from_net("identity", &e))?;
@@ -158,7 +164,7 @@ pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<
     };
     // Whoever gave the command has gone: what was verified is kept, and the other host ends on its own.
     let (link, peer) = copying.begin(&identity, || std::process::exit(Exit::Interrupted as i32))?;
-    let ended = send_to(request, peer, identity, job, &link, run);
+    let ended = send_to(request, peer, (identity, job), &link, read, run);
     let exit = ended.unwrap_or_else(|e| {
         output::error(&e);
         e.exit
@@ -167,13 +173,13 @@ pub fn send(copying: Copying, run: impl FnOnce(Vec<String>, &Sending) -> Result<
     Ok(exit)
 }
 
-fn send_to(
+fn send_to<T>(
     request: CopyRequest,
     peer: Peer,
-    identity: Identity,
-    job: JobId,
+    (identity, job): (Identity, JobId),
     link: &RemoteLink,
-    run: impl FnOnce(Vec<String>, &Sending) -> Result<Exit>,
+    read: impl FnOnce(Vec<String>) -> Result<T>,
+    run: impl FnOnce(T, &Sending) -> Result<Exit>,
 ) -> Result<Exit> {
     let CopyRequest { sources, destination, name, mut flags, listed, .. } = request;
     let listed = listed.map(|paths| Listed::new(paths.into_iter().map(|path| path.0).collect())).transpose();
@@ -182,15 +188,18 @@ fn send_to(
     if listed.is_some() {
         flags.retain(|flag| !LISTS.iter().any(|list| flag.starts_with(list)));
     }
+    let is_quiet = flags.iter().any(|flag| flag == "--quiet");
+    // The first connection settles which cipher this process offers.
+    let args = read(flags)?;
     let (address, is_relayed) = link.way_to(&peer, &identity)?;
-    if is_relayed && !flags.iter().any(|flag| flag == "--quiet") {
+    if is_relayed && !is_quiet {
         let note = format!("{} cannot be reached from the sending host: copying through this host", shown(&name));
         output::note(&note);
     }
     let for_lines = link.clone();
     output::send_elsewhere(Box::new(move |text| for_lines.line(text)));
     let endpoint = Endpoint { name, addresses: vec![address], pin: peer.pin(), added: String::new() };
-    run(flags, &Sending { sources, path: destination.0, listed, endpoint, identity, job })
+    run(args, &Sending { sources, path: destination.0, listed, endpoint, identity, job })
 }
 
 /// What is sent, and where to.

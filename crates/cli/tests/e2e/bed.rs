@@ -37,6 +37,15 @@ impl Bed {
         self.dir.path().join(below)
     }
 
+    /// A directory on another file system than the bed.
+    pub fn elsewhere(&self) -> Option<tempfile::TempDir> {
+        let other = tempfile::Builder::new().prefix("thalweg-e2e-").tempdir_in("/dev/shm").ok();
+        let device = |path: &Path| path.metadata().unwrap().dev();
+        let other = other.filter(|other| device(other.path()) != device(self.dir.path()));
+        needs::met(other.is_some(), "/dev/shm is no file system of its own");
+        other
+    }
+
     pub fn write(&self, below: &str, content: &[u8]) -> PathBuf {
         let path = self.path(below);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

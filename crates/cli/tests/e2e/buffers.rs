@@ -134,6 +134,32 @@ fn what_storage_does_not_take_waits_until_it_does_or_is_dropped() {
     drop(server);
 }
 
+/// Its clients were told that the endpoint delivers it.
+#[cfg(feature = "fuse")]
+#[test]
+fn an_endpoint_does_not_start_without_the_buffer_in_which_something_waits() {
+    let bed = bed();
+    let Some(_storage) = slow(&bed) else { return };
+    let mut server = serve(&bed);
+    bed.enrol();
+    buffered(&bed.run(&[ALWAYS, &["--wait", "buffered", "src/", "lab:b/"]].concat()));
+    server.kill();
+    let others: [&[&str]; 2] = [&[], &["--buffer", "another:64MiB"]];
+    for buffer in others {
+        let mut command = bed.command("server", &["serve", "--listen", "127.0.0.1:0", "--root", "root"]);
+        command.args(buffer);
+        let refused = bed.finish(command);
+        assert_eq!(refused.code, Some(6), "{}", refused.stderr);
+        let is_told = ["not delivered", "buffer drop"].iter().all(|part| refused.stderr.contains(part));
+        assert!(is_told, "{}", refused.stderr);
+        assert!(held(&bed) > 0, "the endpoint does not know of it any more");
+    }
+    let server = serve(&bed);
+    until("delivery without the sender", || held(&bed) == 0);
+    drop(server);
+    drop(bed.serve(&[]));
+}
+
 #[test]
 fn a_buffer_is_private_apart_from_the_root_and_used_by_one() {
     let bed = Bed::new();

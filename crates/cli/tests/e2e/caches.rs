@@ -157,6 +157,15 @@ fn ten_who_fetch_at_once_cost_the_origin_one_set() {
 }
 
 #[test]
+fn a_set_that_lies_twice_at_the_origin_comes_through_a_cache() {
+    let site = Site::new("1GiB", &[]);
+    let (set, twin) = (site.bed.path("data/set"), site.bed.path("data/twin"));
+    assert!(std::process::Command::new("cp").arg("-a").arg(set).arg(twin).status().unwrap().success());
+    site.fetch("one", "one/copy").succeeded();
+    site.assert_whole("one/copy");
+}
+
+#[test]
 fn what_rots_in_a_cache_is_fetched_again_and_never_served() {
     let site = Site::new("1GiB", &[]);
     site.fetch("one", "one/copy").succeeded();

@@ -312,6 +312,39 @@ fn an_endpoint_without_rights_keeps_the_data_and_counts_what_it_could_not() {
     assert!(ran.stderr.contains("warning: again: the owner was not set"), "{}", ran.stderr);
 }
 
+#[test]
+fn what_cannot_be_read_of_a_source_is_not_removed_at_the_destination() {
+    if !needs::root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.write("s/f", b"1");
+    bed.write("s/dir/g", b"2");
+    // Others may see their names, and no more.
+    for (name, mode) in [("s", 0o755), ("s/f", 0o600), ("s/dir", 0o700), ("", 0o755)] {
+        set_mode(bed.path(name), mode);
+    }
+    for (name, acl_name) in [("s/f", "system.posix_acl_access"), ("s/dir", "system.posix_acl_default")] {
+        if !set(&bed.path(name), "user.x", b"1") {
+            return;
+        }
+        set(&bed.path(name), acl_name, &acl(UID));
+    }
+    bed.run(&["cp", "-AX", "s/", "d/"]).succeeded();
+    std::os::unix::fs::chown(bed.dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = bed.command("client", &["cp", "-AX", "--json", "s/", "d/"]);
+    as_nobody(&mut command, &["client", "d"].map(|name| bed.path(name)));
+    let done = bed.finish(command).done();
+    let warnings = done["warnings"].as_array().unwrap();
+    let is_told = |warning: &serde_json::Value| warning["text"].as_str().unwrap().contains("could not be read");
+    assert!(warnings.iter().any(is_told), "{done}");
+    for name in ["f", "dir"] {
+        let [source, destination] = ["s", "d"].map(|top| xattrs(&bed.path(top).join(name)));
+        assert!(source.contains_key("user.x"), "{source:?}");
+        assert_eq!(destination, source, "{name}: {done}");
+    }
+}
+
 /// A command on a host where these numbers are those of a user and of a group that both sides know.
 fn knowing(command: &Command, bed: &Bed, user: u32, group: u32) -> Command {
     let file = |name: &str, line: String| bed.write(&format!("etc-{user}/{name}"), line.as_bytes());
@@ -361,6 +394,57 @@ fn modes_are_less_the_umask_without_a_letter() {
     assert!(command.status().unwrap().success());
     let mode = |name: &str| bed.path(name).metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode("plain"), mode("exact")), (0o600, 0o666));
+}
+
+/// What a move does not keep is lost with its source.
+#[test]
+fn a_move_to_other_storage_keeps_what_a_rename_does() {
+    let bed = Bed::new();
+    let Some(other) = bed.elsewhere() else { return };
+    let _server = bed.serve(if is_root() { &["--super"][..] } else { &[] });
+    bed.enrol();
+    bed.write("t/dir/f", b"1");
+    bed.write("t/a", b"several names");
+    fs::hard_link(bed.path("t/a"), bed.path("t/dir/b")).unwrap();
+    if is_root() {
+        std::os::unix::fs::lchown(bed.path("t/dir/f"), Some(UID), Some(GID)).unwrap();
+    }
+    // Not every kernel keeps them in memory.
+    if rustix::fs::lsetxattr(other.path(), "user.note", b"1", XattrFlags::empty()).is_ok() {
+        set(&bed.path("t/a"), "user.note", b"kept");
+    }
+    for (name, mode) in [("t/dir/f", 0o640), ("t/dir", 0o2770), ("t", 0o700)] {
+        set_mode(bed.path(name), mode);
+    }
+    let before = looks(&bed.path("t"));
+    let there = other.path().display();
+    let ways = [
+        ("lab:in/".to_owned(), "lab:in/t".to_owned(), bed.path("root/in/t")),
+        (format!("{there}/in/"), format!("{there}/in/t"), other.path().join("in/t")),
+    ];
+    for (into, moved, arrived) in ways {
+        // Back it comes as the new directory `t`, not into one.
+        for (from, to, at) in [("t", &into[..], arrived.clone()), (&moved[..], "t", bed.path("t"))] {
+            let ran = bed.run(&["mv", from, to]).succeeded();
+            assert!(!ran.stderr.contains("warning:"), "{from} {to}: {}", ran.stderr);
+            assert_eq!(looks(&at), before, "{from} {to}");
+            assert_eq!(at.metadata().unwrap().mode() & 0o7777, 0o700, "{from} {to}");
+        }
+        assert!(!arrived.exists(), "{moved}");
+    }
+}
+
+#[test]
+fn a_move_says_what_its_destination_did_not_keep() {
+    if !needs::root() {
+        return;
+    }
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("f", b"content");
+    std::os::unix::fs::lchown(bed.path("f"), Some(UID), Some(GID)).unwrap();
+    let ran = bed.run(&["mv", "f", "lab:"]).succeeded();
+    assert!(ran.stderr.contains("warning: f: the owner was not set"), "{}", ran.stderr);
+    assert!(!bed.path("f").exists() && bed.path("root/f").exists());
 }
 
 #[test]

@@ -371,6 +371,34 @@ fn only_what_is_chosen_is_removed_and_moved() {
     assert!(exists("elsewhere/only/c.tmp") && !exists("m/only") && exists("m/d.tmp"));
 }
 
+/// A name that goes changes when the file was changed last, which its other names were seen with: here more of them than one question
+/// has paths.
+#[test]
+fn every_name_of_a_file_is_removed_and_moved() {
+    const NAMES: usize = 300;
+    let (bed, _server) = Bed::with_endpoint();
+    let make = |below: &str| {
+        let first = bed.write(&format!("{below}/0"), b"of many names");
+        (1..NAMES).for_each(|name| fs::hard_link(&first, bed.path(below).join(name.to_string())).unwrap());
+    };
+    for (at, below) in [("lab:t", "root/t"), ("t", "t")] {
+        make(below);
+        let ran = bed.run(&["rm", "-r", "--include", "*", at]).succeeded();
+        assert!((0..NAMES).all(|name| !bed.path(below).join(name.to_string()).exists()), "{at}: {}", ran.stderr);
+    }
+    let Some(other) = bed.elsewhere() else { return };
+    let there = other.path().display();
+    let ways = [("lab:in/".to_owned(), bed.path("root/in")), (format!("{there}/in/"), other.path().join("in"))];
+    for (to, arrived) in ways {
+        make("m");
+        let ran = bed.run(&["mv", "m", &to]).succeeded();
+        assert!(!bed.path("m").exists(), "{to}: {}", ran.stderr);
+        for name in 0..NAMES {
+            assert_eq!(fs::read(arrived.join("m").join(name.to_string())).unwrap(), b"of many names", "{to}");
+        }
+    }
+}
+
 #[test]
 fn within_one_side_a_move_is_a_rename() {
     let (bed, _server) = Bed::with_endpoint();

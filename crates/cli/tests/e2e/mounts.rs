@@ -75,6 +75,36 @@ fn mounts_are_crossed_where_the_endpoint_says_so() {
     assert_eq!(fs::read(bed.path("again")).unwrap(), b"ours");
 }
 
+/// A directory of this host that is bound to another place is in both, and its names are others in each.
+#[test]
+fn a_mirror_does_not_remove_its_own_source_through_another_mount() {
+    if !needs::root() {
+        return;
+    }
+    let bed = Bed::new();
+    bed.write("export/home/u/photos/one", b"one");
+    bed.write("export/home/u/letters", b"letters");
+    fs::create_dir_all(bed.path("home/u")).unwrap();
+    let bound = |args: &[&str]| {
+        let script = "mount --bind export/home/u home/u && exec \"$0\" \"$@\"";
+        bed.finish(behind(&["unshare", "--mount", "sh", "-c", script], &bed.command("client", args)))
+    };
+    for to in ["export/home/u/", "export/home/", "export"] {
+        let ran = bound(&["sync", "--delete", "home/u/photos/", to]);
+        assert_eq!(ran.code, Some(2), "{to}: {}", ran.stderr);
+        assert!(ran.stderr.contains("home/u/photos/ is inside export"), "{to}: {}", ran.stderr);
+        assert!(ran.stderr.contains("would be removed"), "{to}: {}", ran.stderr);
+    }
+    let ran = bound(&["cp", "export/home", "home/u/photos/new/"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is inside export/home, which is to be copied"), "{}", ran.stderr);
+    assert_eq!(fs::read(bed.path("export/home/u/photos/one")).unwrap(), b"one");
+    assert_eq!(fs::read_dir(bed.path("export/home/u/photos")).unwrap().count(), 1);
+    // Beside it there is no danger.
+    bound(&["sync", "--delete", "home/u/photos/", "export/home/u/mirror/"]).succeeded();
+    assert_eq!(fs::read(bed.path("export/home/u/mirror/one")).unwrap(), b"one");
+}
+
 /// A mount that makes its inodes up shows the same files under other identities.
 #[test]
 fn what_is_moved_onto_itself_through_a_mount_stays() {

@@ -349,6 +349,11 @@ fn a_root_of_an_endpoint_is_a_bucket() {
     done(&["mkdir", "lab:archive/made"]);
     done(&["rm", "-r", "lab:archive/run42"]);
     assert!(store.fake.content("pre/fix/run42/large").is_none());
+    // What a bucket does not keep does not keep files from moving there.
+    bed.write("moved", b"moved");
+    let ran = bed.run(&["mv", "moved", "lab:archive/moved"]).succeeded();
+    assert!(ran.stderr.contains("warning: lab:archive/moved: hard links are not kept"), "{}", ran.stderr);
+    assert!(!bed.path("moved").exists() && store.fake.content("pre/fix/moved").as_deref() == Some(&b"moved"[..]));
     for (args, code, said) in [
         (&["cp", "lab:archive", "x"][..], 6, "put a slash after the name of a root"),
         (&["cp", "lab:", "x"], 6, "name one of the endpoint's roots"),

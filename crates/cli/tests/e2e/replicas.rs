@@ -257,7 +257,7 @@ fn what_several_holders_cannot_do_is_refused_with_a_way_out() {
     for (args, text) in [
         (&["cp", "--replica", "a:set/", "--replica", "b:set/", "c:x/"][..], "not for copies between two endpoints"),
         (&["cp", "a:set/", "b:set/", "here/", "--replica", "c:set/"], "other holders of one source"),
-        (&["cp", "a:set/", "here/", "--replica", "a:other/"], "a is named twice"),
+        (&["cp", "a:set/", "here/", "--replica", "a:set/"], "a:set/ is named twice"),
         (&["cp", "a:set/", "here/", "--replica", "set/"], "endpoints and hosts that all have the same"),
         (&["cp", "a:set/", "here/", "--replica", "b:set/", "--delta"], "nothing from the old version"),
     ] {

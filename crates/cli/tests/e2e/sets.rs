@@ -327,14 +327,122 @@ fn a_private_set_that_is_fetched_by_its_digest_stays_one() {
     let _server = serve(&bed, &["a"]);
     make(&bed);
     publish(&bed, &["--readers", &"ab".repeat(32)]);
-    // The refusal tells a client its own key.
-    let refused = bed.command("client", &["ls", "a:set"]).output().unwrap().stderr;
-    let refused = String::from_utf8(refused).unwrap();
-    let is_own = |word: &&str| word.len() == 64 && !word.starts_with("abab");
-    let pin = refused.split(|c: char| !c.is_ascii_hexdigit()).find(is_own).expect(&refused).to_owned();
+    let pin = pin_of_client(&bed, "a:set");
     let digest = publish(&bed, &["--readers", &pin]);
     bed.run(&["fetch", &digest, "here", "--from", "a:set"]).succeeded();
     let note = fs::read_to_string(bed.path("here/.thalweg-set/note")).unwrap();
     assert!(note.contains(&format!("readers {pin}\n")), "{note}");
     assert_fetched(&bed, "here");
+}
+
+/// What the client is told of its own key by who does not let it in.
+fn pin_of_client(bed: &Bed, at: &str) -> String {
+    let refused = bed.command("client", &["ls", at]).output().unwrap().stderr;
+    let refused = String::from_utf8(refused).unwrap();
+    let is_own = |word: &&str| word.len() == 64 && !word.starts_with("abab");
+    refused.split(|c: char| !c.is_ascii_hexdigit()).find(is_own).expect(&refused).to_owned()
+}
+
+/// A digest says what the content is, and nothing of whose signature counts.
+#[test]
+fn the_key_of_a_note_that_a_fetch_by_digest_came_upon_is_not_known_afterwards() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &["a", "b"]);
+    make(&bed);
+    let digest = publish(&bed, &[]);
+    copy(&bed, "a/set", "b/set");
+    fs::remove_file(bed.path("b/set/.thalweg-set/note")).unwrap();
+    // The same files under the same name, by somebody else.
+    let theirs = |readers: &str| {
+        let args = ["publish", "b/set", "--as", NAME, "--key", "theirs", "--readers", readers];
+        let published = bed.finish(bed.command("other", &args)).succeeded();
+        assert_eq!(String::from_utf8(published.stdout).unwrap().trim(), digest);
+    };
+    theirs(&"ab".repeat(32));
+    let pin = pin_of_client(&bed, "b:set");
+    theirs(&pin);
+    bed.run(&["fetch", &digest, "copy", "--from", "b:set"]).succeeded();
+    let note = fs::read_to_string(bed.path("copy/.thalweg-set/note")).unwrap();
+    assert!(note.contains(&format!("readers {pin}\n")), "{note}");
+    assert!(!bed.path("client/state_home/thalweg/sets/example.org%climate/note").exists());
+    bed.run(&["fetch", NAME, "here", "--from", "a:set"]).succeeded();
+    assert_fetched(&bed, "here");
+    // From here on that note is one by another key: it keeps nobody from the files, and the copy stays closed.
+    bed.run(&["fetch", &digest, "again", "--from", "b:set"]).succeeded();
+    assert_eq!(fs::read_to_string(bed.path("again/.thalweg-set/note")).unwrap(), note);
+}
+
+/// The first one that is looked at is no better than the next one.
+#[test]
+fn keys_that_nobody_knows_are_not_believed_where_sets_are_looked_for_either() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &["a", "b"]);
+    make(&bed);
+    publish(&bed, &[]);
+    bed.write("a/second/file", b"of another set");
+    let second = ["publish", "a/second", "--as", "example.org/second", "--key", "key"];
+    bed.finish(bed.command("publisher", &second)).succeeded();
+    bed.write("b/set/planted", b"x");
+    bed.finish(bed.command("other", &["publish", "b/set", "--as", NAME, "--key", "theirs"])).succeeded();
+    let refused = bed.run(&["fetch", NAME, "here", "--from", "a", "--from", "b"]).with(41);
+    assert!(refused.error().contains("by different keys"), "{}", refused.stderr);
+    assert!(!bed.path("client/state_home/thalweg/sets/example.org%climate/note").exists());
+    bed.run(&["fetch", NAME, "here", "--from", "a", "--from", "b", "--signer", "key.pub"]).succeeded();
+    assert_fetched(&bed, "here");
+}
+
+#[test]
+fn a_set_that_lies_twice_at_an_endpoint_is_fetched_by_its_name_and_by_its_digest() {
+    let bed = Bed::new();
+    let _server = serve(&bed, &["a"]);
+    make(&bed);
+    let digest = publish(&bed, &[]);
+    copy(&bed, "a/set", "a/twin");
+    bed.write("a/third/file", b"of another set");
+    let third = ["publish", "a/third", "--as", "example.org/third", "--key", "key"];
+    bed.finish(bed.command("publisher", &third)).succeeded();
+    for (set, to) in [(NAME, "by-name"), (&digest[..], "by-digest")] {
+        let done = bed.run(&["fetch", set, to, "--from", "a", "--json"]).succeeded().done();
+        assert!(bed.path(to).join("many/f39").exists() && !bed.path(to).join("file").exists());
+        let names: Vec<_> = done["sources"].as_array().unwrap().iter().map(|source| &source["name"]).collect();
+        assert_eq!(names.len(), 2, "{done}");
+        assert!(names.iter().all(|name| **name == "a:set/" || **name == "a:twin/"), "{done}");
+    }
+    let unknown = format!("blake3:{}", "0".repeat(64));
+    bed.run(&["fetch", &unknown, "x", "--from", "a"]).with(4);
+}
+
+#[test]
+fn an_endpoint_that_is_away_or_lacks_the_set_keeps_nobody_from_the_others() {
+    let bed = Bed::new();
+    let mut servers = serve(&bed, &["a", "b", "c"]);
+    make(&bed);
+    publish(&bed, &[]);
+    servers[1].kill();
+    let fetched = bed.run(&["fetch", NAME, "here", "--from", "b", "--from", "c", "--from", "a"]).succeeded();
+    assert_fetched(&bed, "here");
+    let not_taken = |ran: &Ran| ran.stderr.lines().filter(|line| line.starts_with("not taken: ")).count();
+    assert_eq!(not_taken(&fetched), 2, "{}", fetched.stderr);
+    let nobody = bed.run(&["fetch", NAME, "there", "--from", "b", "--from", "c"]);
+    assert!(nobody.code != Some(0) && nobody.error().contains("error: "), "{}", nobody.stderr);
+}
+
+/// Everybody who fetches a set gets what lies below its directory.
+#[test]
+fn a_key_in_the_directory_that_is_published_is_refused_before_it_is_made() {
+    let bed = Bed::new();
+    make(&bed);
+    symlink("a/set", bed.path("way")).unwrap();
+    let publish = |more: &[&str]| bed.run(&[&["publish", "a/set", "--as", NAME][..], more].concat());
+    for keys in [&["--key", "a/set/my.key"][..], &["--key", "way/d/my.key"], &["--previous-key", "a/set/large"]] {
+        let refused = publish(keys).with(2);
+        assert!(refused.error().contains("private key"), "{}", refused.stderr);
+    }
+    let mut inside = bed.command("client", &["publish", ".", "--as", NAME, "--key", "my.key"]);
+    inside.current_dir(bed.path("a/set"));
+    bed.finish(inside).with(2);
+    for made in ["a/set/my.key", "a/set/d/my.key", "a/set/.thalweg-set"] {
+        assert!(!bed.path(made).exists(), "{made}");
+    }
+    publish(&["--key", "a/my.key"]).succeeded();
 }

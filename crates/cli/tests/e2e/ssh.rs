@@ -334,6 +334,18 @@ fn one_host_sends_to_another_and_says_what_came_of_it() {
     assert!(ran.error().starts_with("error: the sources are at several hosts"), "{}", ran.stderr);
 }
 
+#[test]
+fn a_cipher_that_is_asked_for_is_the_only_one_between_two_hosts() {
+    let hosts = Hosts::new(&["one", "two"]);
+    hosts.bed.write("hosts/one/f", b"f");
+    for cipher in ["aes-256-gcm", "chacha20-poly1305"] {
+        let ran = hosts.run(&["cp", "--explain", "--cipher", cipher, "me@one:f", &format!("me@two:{cipher}")]);
+        let ran = ran.succeeded();
+        let note = ran.stderr.lines().find(|line| line.contains("cipher: ")).unwrap_or_default();
+        assert!(note.contains(cipher) && note.ends_with("as --cipher asks"), "{}", ran.stderr);
+    }
+}
+
 /// A list is a file of the host where the command is given; it and the bounds are told to both hosts.
 #[test]
 fn lists_and_bounds_hold_between_two_hosts() {

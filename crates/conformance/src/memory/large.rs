@@ -3,7 +3,7 @@
 use super::sink::{Job, fault};
 use super::tree::Body;
 use super::{Call, Flaw, Order, State, Upload};
-use model::{Entry, Extent, FailureKind};
+use model::{Entry, Extent, ExtentSet, FailureKind};
 use std::sync::Arc;
 use store::{Error, PublishRule, Result, StagedFile};
 
@@ -124,6 +124,16 @@ impl StagedFile for MemoryLarge {
     fn checkpoint(&self) -> Result<()> {
         self.job.shared.faults.meet(Call::Checkpoint)?;
         self.on(|_| Ok(()))
+    }
+
+    /// What is not in a whole part is lost with the attempt.
+    fn confirmed(&self, held: &ExtentSet) -> ExtentSet {
+        let mut confirmed = held.clone();
+        if self.job.shared.rules.order != Order::Any {
+            let in_parts = self.on(|upload| Ok(upload.in_parts as u64)).unwrap_or(0);
+            confirmed.remove(Extent::new(in_parts, u64::MAX));
+        }
+        confirmed
     }
 
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - What is handed out was compared with its digest at that moment; what differs is thrown away and fetched again.
 //! - A file is removed, and its place taken, only under the lock of the account.
-//! - After a kill the directory tells what is held; what was not complete has no name in it.
+//! - After a kill the directory tells what is held; what was not complete has no name in it, and goes.
 //!
 //! Not here: the account (`shelf`), where content comes from (`upstream`).
 
@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use model::set::{Catalogue, Note, Readers, SetFile};
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, Location, Name, mutant};
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fstat, futimens, openat, unlinkat};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +21,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use store::StagedFile;
-use store::posix::{beneath, read_directory};
+use store::posix::{PosixSink, beneath, read_directory};
+use store::{Sink, StagedFile};
 use tracing::warn;
 
 /// Where below the root of the endpoint the files are.
@@ -150,7 +151,8 @@ impl Hold {
             is_over: Arc::default(),
         };
         // It may have been larger before.
-        hold.shelf().reserve(0, Instant::now(), true, &mut |key| hold.remove(key));
+        hold.shelf().make_room(0, Instant::now(), true, &mut |key| hold.remove(key));
+        hold.drop_left();
         Ok(Arc::new(hold))
     }
 
@@ -239,7 +241,12 @@ impl Hold {
                 Standing::Held(arrival) => match self.open_file(key) {
                     Ok(file) => return Ok(Content::Held { file, key: *key, arrival, hold: self.clone() }),
                     // Somebody else removed it.
-                    Err(_) => _ = shelf.discard(key, arrival),
+                    Err(Errno::NOENT) => _ = shelf.discard(key, arrival),
+                    // It is there, and can be read another time.
+                    Err(e) => {
+                        shelf.release(key, arrival);
+                        return Err(store::Error::new("open", b"", e));
+                    }
                 },
                 Standing::Chunk => match self.stages().get(key) {
                     Some(staged) => return Ok(Content::Staged(staged.clone())),
@@ -289,14 +296,14 @@ impl Hold {
             let why = match batch.bytes > shelf.size_bytes() {
                 true => Some("it is larger than the cache"),
                 false => {
-                    let (guard, has_room) = self.make_room(shelf, batch.bytes);
+                    let (guard, has_room) = self.make_room(shelf, &batch);
                     shelf = guard;
                     (!has_room).then_some("the cache has no room for it: all of it is in use")
                 }
             };
             let Some(why) = why else { return Some(batch) };
             warn!(set = batch.of.0.note.name, bytes = batch.bytes, why, "content is not fetched");
-            shelf.ended(&batch, false, why, Instant::now());
+            shelf.ended(&batch, why, Instant::now());
             self.changed.notify_all();
         }
     }
@@ -304,12 +311,12 @@ impl Hold {
     fn make_room<'a>(
         &self,
         mut shelf: MutexGuard<'a, Shelf<OfSet>>,
-        bytes: u64,
+        batch: &Batch<OfSet>,
     ) -> (MutexGuard<'a, Shelf<OfSet>>, bool) {
         let since = Instant::now();
         while !self.is_over.load(Relaxed) {
             let takes_recent = since.elapsed() >= ROOM_SPARING;
-            if shelf.reserve(bytes, Instant::now(), takes_recent, &mut |key| self.remove(key)) {
+            if shelf.reserve(batch, Instant::now(), takes_recent, &mut |key| self.remove(key)) {
                 return (shelf, true);
             }
             if since.elapsed() >= ROOM_PATIENCE {
@@ -340,9 +347,23 @@ impl Hold {
 
     /// The fetching of a batch is over.
     pub fn ended(&self, batch: &Batch<OfSet>, why: &str) {
-        self.shelf().ended(batch, true, why, Instant::now());
+        let has_failed = self.shelf().ended(batch, why, Instant::now());
         batch.files.iter().for_each(|(key, _)| _ = self.stages().remove(key));
         self.changed.notify_all();
+        if has_failed {
+            self.drop_left();
+        }
+    }
+
+    pub fn holds(&self, key: &Key) -> bool {
+        self.shelf().holds(key)
+    }
+
+    /// What is left of files that nobody works on takes room that is not counted, and whether somebody asks for them again is open.
+    fn drop_left(&self) {
+        let sink = PosixSink::new(self.directory.clone(), self.directory.clone(), None);
+        sink.drop_staged(&|_, _| true);
+        sink.close();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A note counts as for anybody who fetches: signed by the key that is known, and never one with a lower serial.
-//! - However many ask, an origin is asked about a set once in `FRESH`.
-//! - A name that no origin knows leaves nothing behind.
+//! - However many ask, an origin is asked about a set once in `FRESH`, and so it is about a name that none knows.
+//! - A name that no origin knows leaves nothing behind, and a set that nobody asks for leaves no catalogue in memory.
 
 use super::hold::{OfSet, SetNow};
 use crate::endpoints::Endpoint;
@@ -28,10 +28,16 @@ use transfer::{ConnectOptions, Means, Peer, Peers};
 
 /// What an origin said of a set counts for so long.
 const FRESH: Duration = Duration::from_secs(10);
+/// An origin that was away, or did not have a set, is searched again after this time.
+const SEARCHED_AGAIN: Duration = Duration::from_secs(300);
+/// A set that nobody has asked for this long is not held in memory.
+const IDLE: Duration = Duration::from_secs(300);
 /// How far below an origin's root sets are looked for, and among how many names.
 const LEVELS: u32 = 4;
 const NAMES_MAX: usize = 200_000;
 const SETS_MAX: usize = 64;
+/// Directories of one origin that have the same set.
+const DIRECTORIES_MAX: usize = 4;
 
 /// The endpoints that a cache fetches from.
 #[derive(Clone)]
@@ -71,14 +77,28 @@ struct Slot {
 #[derive(Default)]
 struct State {
     now: Option<OfSet>,
-    /// When the origins were asked last.
+    /// When the origins were asked last, and when all of them were searched.
     asked: Option<Instant>,
+    searched: Option<Instant>,
     holders: Vec<Location>,
+    /// No origin had it when they were asked.
+    absent: Option<Error>,
+    /// The pages of the catalogue.
+    pages: Vec<String>,
+    /// When somebody asked for it last.
+    used: Option<Instant>,
 }
 
 impl State {
     fn is_fresh(&self) -> bool {
         self.asked.is_some_and(|asked| asked.elapsed() < FRESH)
+    }
+
+    /// Nobody reads it or has asked for it lately.
+    fn is_idle(&self, idle: Duration) -> bool {
+        let is_read = self.now.as_ref().is_some_and(|now| Arc::strong_count(&now.0) > 1);
+        let patience = if self.now.is_some() { idle } else { FRESH.min(idle) };
+        !is_read && self.used.is_some_and(|used| used.elapsed() >= patience)
     }
 }
 
@@ -106,18 +126,32 @@ impl Origins {
                 format!("{} is no name of a set", Escaped(name.as_bytes())),
             ));
         }
+        self.tidy(IDLE);
         let slot = self.sets.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
         let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(now) = state.now.as_ref().filter(|_| state.is_fresh()) {
-            return Ok(now.clone());
+        state.used = Some(Instant::now());
+        if state.is_fresh() {
+            match (&state.now, &state.absent) {
+                (Some(now), _) => return Ok(now.clone()),
+                (None, Some(absent)) => return Err(absent.clone()),
+                (None, None) => {}
+            }
         }
         let found = self.kept(name).and_then(|kept| self.look_up(&kept, &mut state, is_over));
         if found.is_err() && self.kept(name).is_ok_and(|kept| matches!(kept.note(), Ok(None))) {
             self.forget(name);
         }
-        let now = found?;
-        (state.now, state.asked) = (Some(now.clone()), Some(Instant::now()));
-        Ok(now)
+        state.absent = found.as_ref().err().filter(|e| e.exit == Exit::SourceFileNotFound).cloned();
+        if found.is_ok() || state.absent.is_some() {
+            (state.now, state.asked) = (found.as_ref().ok().cloned(), Some(Instant::now()));
+        }
+        found
+    }
+
+    /// Lets go of what nobody asks for any more.
+    fn tidy(&self, idle: Duration) {
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        sets.retain(|_, slot| !slot.state.try_lock().is_ok_and(|state| state.is_idle(idle)));
     }
 
     /// Has a set that somebody reads looked up again in a thread of its own, where its origins were asked long ago.
@@ -143,15 +177,26 @@ impl Origins {
         if let Ok(kept) = self.kept(name) {
             let _ = std::fs::remove_dir_all(kept.path());
         }
-        self.sets.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Whether origins that had no part in a set are to be searched again.
+    fn is_search_due(&self, state: &State, now: Instant) -> bool {
+        let was_long_ago = |at: Instant| now.saturating_duration_since(at) >= SEARCHED_AGAIN;
+        state.searched.is_some_and(was_long_ago) && self.known.endpoints.iter().any(|at| !holds(&state.holders, at))
     }
 
     fn look_up(&self, kept: &Kept, state: &mut State, is_over: &Arc<AtomicBool>) -> Result<OfSet> {
         let means = || self.means(is_over);
-        let had = !state.holders.is_empty();
+        if self.is_search_due(state, Instant::now()) {
+            // Those who have it go on having it, whatever comes of this.
+            let more = self.holders(kept, &state.holders, &means, is_over).unwrap_or_default();
+            state.holders.extend(more);
+            state.searched = Some(Instant::now());
+        }
         let mut asked = self.ask(kept, &state.holders, &means);
-        if asked.is_err() || !had {
-            let holders = self.holders(kept, &means, is_over);
+        if asked.is_err() {
+            let holders = self.holders(kept, &[], &means, is_over);
+            state.searched = Some(Instant::now());
             asked = holders.and_then(|holders| {
                 state.holders = holders;
                 self.ask(kept, &state.holders, &means)
@@ -170,12 +215,15 @@ impl Origins {
             return Ok(now.clone());
         }
         let finder = Finder { kept, holders: &state.holders, means: &means };
-        let (catalogue, _) = finder.catalogue(PageLine { digest: note.catalogue, bytes: note.catalogue_bytes })?;
+        let (catalogue, pages) = finder.catalogue(PageLine { digest: note.catalogue, bytes: note.catalogue_bytes })?;
         let told = (note.files, note.bytes, note.chunk_bytes);
         if told != (catalogue.files().len() as u64, catalogue.bytes(), catalogue.chunk_bytes) {
             let text = format!("the note of {} and its catalogue tell of different files", note.name);
             return Err(Error::new(Exit::Integrity, text));
         }
+        // Whoever has begun with the catalogue before this one finds its pages.
+        let before = std::mem::replace(&mut state.pages, pages);
+        kept.leave_pages(&note, state.pages.iter().chain(&before));
         Ok(OfSet(Arc::new(SetNow { note, catalogue: Arc::new(catalogue), holders: state.holders.clone() })))
     }
 
@@ -183,13 +231,19 @@ impl Origins {
         if holders.is_empty() {
             return Err(Error::new(Exit::Unreachable, "no origin has the set, or none can be reached"));
         }
-        Finder { kept, holders, means }.note(&Trust::First).map(|(note, _)| note)
+        Finder { kept, holders, means }.note(&Trust::First).map(|latest| latest.note)
     }
 
-    /// The directories at the origins that hold the set. An origin that is a cache has it under its name.
-    fn holders(&self, kept: &Kept, means: &dyn Fn() -> Means, is_over: &AtomicBool) -> Result<Vec<Location>> {
+    /// The directories that hold the set, at origins of which none is `known` yet. An origin that is a cache has it under its name.
+    fn holders(
+        &self,
+        kept: &Kept,
+        known: &[Location],
+        means: &dyn Fn() -> Means,
+        is_over: &AtomicBool,
+    ) -> Result<Vec<Location>> {
         let (mut holders, mut failed) = (Vec::new(), None);
-        for endpoint in self.known.endpoints.iter() {
+        for endpoint in self.known.endpoints.iter().filter(|endpoint| !holds(known, endpoint)) {
             let at = |path: &[u8]| {
                 let mut location = Location::Named { name: endpoint.name.clone(), path: path.to_vec() };
                 location.name_contents();
@@ -208,7 +262,10 @@ impl Origins {
                 continue;
             }
             match self.search(endpoint, is_over) {
-                Ok(found) => holders.extend(found.iter().map(|path| at(path)).filter(|location| has_it(location))),
+                Ok(found) => {
+                    let found = found.iter().map(|path| at(path)).filter(|location| has_it(location));
+                    holders.extend(found.take(DIRECTORIES_MAX));
+                }
                 Err(e) => failed = failed.filter(|known| known.exit == Exit::Refused).or(Some(e)),
             }
         }
@@ -246,5 +303,93 @@ impl Origins {
             Err(mover::session::AskError::Refused(refusal)) => Err(Error::from_refusal(&endpoint.name, &refusal)),
             Err(e) => Err(Error::new(Exit::Temporary, format!("{}: {e}", endpoint.name))),
         }
+    }
+}
+
+/// Whether a directory of this origin is among them.
+fn holds(holders: &[Location], origin: &Endpoint) -> bool {
+    holders.iter().any(|holder| matches!(holder, Location::Named { name, .. } if *name == origin.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Pin;
+    use model::set::{Catalogue, Note, Readers, page_name};
+    use net::note::{public_key, sign};
+
+    const NAME: &str = "example.org/a";
+
+    fn origins(directory: &tempfile::TempDir, names: &[&str]) -> Origins {
+        let endpoint = |name: &&str| {
+            let (name, addresses, added) = ((*name).to_owned(), Vec::new(), String::new());
+            Endpoint { name, addresses, pin: Pin([1; 32]), added }
+        };
+        let identity = Identity::generate().unwrap();
+        Origins::new(names.iter().map(endpoint).collect(), identity, &directory.path().join("state"))
+    }
+
+    /// As if an origin had brought a set without files.
+    fn bring(origins: &Origins) {
+        let (kept, key) = (origins.kept(NAME).unwrap(), Identity::generate().unwrap());
+        let page = Catalogue::new(1 << 20).pages().pop().unwrap();
+        kept.write(&page_name(&page.digest), &page.bytes).unwrap();
+        let note = Note {
+            name: NAME.into(),
+            serial: 1,
+            catalogue: page.digest,
+            catalogue_bytes: page.bytes.len() as u64,
+            files: 0,
+            bytes: 0,
+            chunk_bytes: 1 << 20,
+            readers: Readers::Public,
+            key: public_key(&key, NAME).write(),
+            mirrors: Vec::new(),
+        };
+        let signed = sign(note.write(), &[(&key, NAME)]).write();
+        kept.keep(signed.as_bytes(), &kept.lock().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_no_origin_knows_is_looked_for_once_in_a_while_and_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let (origins, is_over) = (origins(&directory, &[]), Arc::default());
+        let absent = origins.set(NAME, &is_over).unwrap_err();
+        assert_eq!(absent.exit, Exit::SourceFileNotFound);
+        let sets = directory.path().join("state/sets");
+        assert_eq!(std::fs::read_dir(&sets).unwrap().count(), 0);
+        // What would be found now is not looked for yet.
+        bring(&origins);
+        assert_eq!(origins.set(NAME, &is_over).unwrap_err(), absent);
+        origins.sets.lock().unwrap()[NAME].state.lock().unwrap().asked = None;
+        assert_eq!(origins.set(NAME, &is_over).unwrap().0.note.name, NAME);
+    }
+
+    #[test]
+    fn a_set_that_nobody_reads_or_asks_for_is_not_held_in_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let (origins, is_over) = (origins(&directory, &[]), Arc::default());
+        bring(&origins);
+        let read = origins.set(NAME, &is_over).unwrap();
+        let is_held = |idle| {
+            origins.tidy(idle);
+            !origins.sets.lock().unwrap().is_empty()
+        };
+        assert!(is_held(Duration::ZERO), "somebody reads it");
+        drop(read);
+        assert!(is_held(IDLE), "somebody asked for it just now");
+        assert!(!is_held(Duration::ZERO));
+    }
+
+    #[test]
+    fn origins_that_had_no_part_in_a_set_are_searched_again_after_some_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let (origins, now) = (origins(&directory, &["a", "b"]), Instant::now());
+        let at = |name: &str| Location::Named { name: name.to_owned(), path: b"set/".to_vec() };
+        let mut state = State { holders: vec![at("a")], searched: Some(now), ..State::default() };
+        assert!(!origins.is_search_due(&state, now));
+        assert!(origins.is_search_due(&state, now + SEARCHED_AGAIN));
+        state.holders.push(at("b"));
+        assert!(!origins.is_search_due(&state, now + SEARCHED_AGAIN));
     }
 }

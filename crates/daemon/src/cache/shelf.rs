@@ -61,8 +61,9 @@ struct Wanted<S> {
     of: S,
     file: usize,
     bytes: u64,
-    /// By which batch it is under way; it has room then.
+    /// By which batch it is under way, and whether that has room for it.
     batch: Option<u64>,
+    is_reserved: bool,
     /// Chunks that are there already, of a file that comes in chunks.
     chunks: HashSet<u64>,
 }
@@ -179,7 +180,8 @@ impl<S: Clone + PartialEq> Shelf<S> {
         if self.expects(&key) {
             return;
         }
-        self.wanted.insert(key, Wanted { of: of.clone(), file, bytes, batch: None, chunks: HashSet::new() });
+        let (of, chunks) = (of.clone(), HashSet::new());
+        self.wanted.insert(key, Wanted { of, file, bytes, batch: None, is_reserved: false, chunks });
         self.queue.push_back(key);
     }
 
@@ -215,7 +217,31 @@ impl<S: Clone + PartialEq> Shelf<S> {
 
     /// Makes room for what is fetched next; the files that go are handed to `remove`. False where what is in use leaves too
     /// little; what was used just now goes only if `takes_recent`.
-    pub fn reserve(&mut self, bytes: u64, now: Instant, takes_recent: bool, remove: &mut dyn FnMut(&Key)) -> bool {
+    pub fn reserve(
+        &mut self,
+        batch: &Batch<S>,
+        now: Instant,
+        takes_recent: bool,
+        remove: &mut dyn FnMut(&Key),
+    ) -> bool {
+        // Some of it may have come by another one while room was waited for.
+        let is_its = |wanted: &Wanted<S>| wanted.batch == Some(batch.number);
+        let wanted = batch.files.iter().filter_map(|(key, _)| self.wanted.get(key)).filter(|wanted| is_its(wanted));
+        let bytes = wanted.fold(0, |sum: u64, wanted| sum.saturating_add(wanted.bytes));
+        if !self.make_room(bytes, now, takes_recent, remove) {
+            return false;
+        }
+        for (key, _) in &batch.files {
+            if let Some(wanted) = self.wanted.get_mut(key).filter(|wanted| is_its(wanted)) {
+                wanted.is_reserved = true;
+            }
+        }
+        self.reserved_bytes += bytes;
+        true
+    }
+
+    /// The same for nothing in particular.
+    pub fn make_room(&mut self, bytes: u64, now: Instant, takes_recent: bool, remove: &mut dyn FnMut(&Key)) -> bool {
         while self.held_bytes.saturating_add(self.reserved_bytes).saturating_add(bytes) > self.size_bytes {
             let may_go = |key: &&Key| {
                 let held = &self.held[*key];
@@ -226,7 +252,6 @@ impl<S: Clone + PartialEq> Shelf<S> {
             self.forget(&key);
             remove(&key);
         }
-        self.reserved_bytes += bytes;
         true
     }
 
@@ -245,26 +270,31 @@ impl<S: Clone + PartialEq> Shelf<S> {
 
     /// A file has come whole; also one that has gone meanwhile, and comes by another attempt of its batch.
     pub fn arrived(&mut self, key: &Key, bytes: u64, now: Instant) {
-        if let Some(wanted) = self.wanted.remove(key)
-            && wanted.batch.is_some()
-        {
-            self.reserved_bytes -= wanted.bytes;
+        if let Some(wanted) = self.wanted.remove(key) {
+            self.free(&wanted);
         }
         self.hold(*key, bytes, Some(now));
     }
 
-    /// What of a batch has not come does not come any more. `is_reserved`: there was room for it.
-    pub fn ended(&mut self, batch: &Batch<S>, is_reserved: bool, why: &str, now: Instant) {
+    fn free(&mut self, wanted: &Wanted<S>) {
+        self.reserved_bytes = self.reserved_bytes.saturating_sub(if wanted.is_reserved { wanted.bytes } else { 0 });
+    }
+
+    /// What of a batch has not come does not come any more. Returns whether there is any of that.
+    pub fn ended(&mut self, batch: &Batch<S>, why: &str, now: Instant) -> bool {
         self.failed.retain(|_, (at, ..)| now.saturating_duration_since(*at) < FAILURE_TOLD);
+        let mut has_failed = false;
         for (key, _) in &batch.files {
             // It may have come, have gone again, and be wanted once more.
             if self.wanted.get(key).is_some_and(|wanted| wanted.batch == Some(batch.number))
                 && let Some(wanted) = self.wanted.remove(key)
             {
-                self.reserved_bytes -= if is_reserved { wanted.bytes } else { 0 };
+                self.free(&wanted);
                 self.failed.insert(*key, (now, why.to_owned(), batch.of.clone()));
+                has_failed = true;
             }
         }
+        has_failed
     }
 }
 
@@ -284,7 +314,7 @@ mod tests {
     fn fetch(shelf: &mut Shelf<u8>, now: Instant) -> Vec<Key> {
         let mut gone = Vec::new();
         while let Some(batch) = shelf.next_batch() {
-            assert!(shelf.reserve(batch.bytes, now, true, &mut |key| gone.push(*key)));
+            assert!(shelf.reserve(&batch, now, true, &mut |key| gone.push(*key)));
             for (key, _) in &batch.files {
                 let bytes = shelf.wanted[key].bytes;
                 shelf.arrived(key, bytes, now);
@@ -320,10 +350,10 @@ mod tests {
         assert_eq!(shelf.standing(&1, (&key(1), 4), now, now), Standing::Coming);
         shelf.has_chunk(&key(1), 4);
         assert_eq!(shelf.standing(&1, (&key(1), 4), now, now), Standing::Chunk);
-        assert!(shelf.reserve(20, now, false, &mut |_| panic!("there is room")));
+        assert!(shelf.reserve(&batch, now, false, &mut |_| panic!("there is room")));
         shelf.arrived(&key(1), 10, now);
         assert!(matches!(shelf.standing(&1, (&key(1), 0), now, now), Standing::Held(_)));
-        shelf.ended(&batch, true, "lost", now);
+        assert!(shelf.ended(&batch, "lost", now));
         assert_eq!(shelf.standing(&1, (&key(3), 0), now, now), Standing::Failed("lost".into()));
         assert_eq!(shelf.standing(&2, (&key(3), 0), now, now), Standing::Unknown, "another set may know where it is");
         assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
@@ -339,10 +369,10 @@ mod tests {
         assert_eq!(fetch(&mut shelf, now), [key(2), key(3)]);
         shelf.want(&0, 0, key(5), 25);
         let batch = shelf.next_batch().unwrap();
-        assert!(!shelf.reserve(batch.bytes, now, false, &mut |_| ()), "the last ones were used just now");
-        assert!(!shelf.reserve(batch.bytes, now, true, &mut |_| ()), "one is being read");
+        assert!(!shelf.reserve(&batch, now, false, &mut |_| ()), "the last ones were used just now");
+        assert!(!shelf.reserve(&batch, now, true, &mut |_| ()), "one is being read");
         shelf.release(&key(1), arrival);
-        assert!(shelf.reserve(batch.bytes, now, true, &mut |_| ()));
+        assert!(shelf.reserve(&batch, now, true, &mut |_| ()));
         shelf.arrived(&key(5), 25, now);
         assert!(!shelf.holds(&key(1)) && shelf.holds(&key(5)) && shelf.held_bytes <= 30);
     }
@@ -364,21 +394,39 @@ mod tests {
         (1..=2).for_each(|n| shelf.want(&0, 0, key(n), 10));
         let first = shelf.next_batch().unwrap();
         let rest = shelf.next_batch().unwrap();
-        assert!(
-            shelf.reserve(first.bytes, now, true, &mut |_| ()) && shelf.reserve(rest.bytes, now, true, &mut |_| ())
-        );
+        assert!(shelf.reserve(&first, now, true, &mut |_| ()) && shelf.reserve(&rest, now, true, &mut |_| ()));
         shelf.arrived(&key(1), 10, now);
         shelf.want(&0, 0, key(3), 10);
         let third = shelf.next_batch().unwrap();
-        assert!(shelf.reserve(third.bytes, now, true, &mut |gone| assert_eq!(*gone, key(1))));
+        assert!(shelf.reserve(&third, now, true, &mut |gone| assert_eq!(*gone, key(1))));
         shelf.want(&0, 0, key(1), 10);
-        shelf.ended(&first, true, "over", now);
+        assert!(!shelf.ended(&first, "over", now));
         assert_eq!((shelf.standing(&0, (&key(1), 0), now, now), shelf.reserved_bytes), (Standing::Coming, 20));
         // It comes once more by the first one: nobody has to fetch it, and those behind it are not held up.
         shelf.want(&0, 0, key(4), 10);
         shelf.arrived(&key(1), 10, now);
         assert_eq!((shelf.next_batch().unwrap().files, shelf.reserved_bytes), (vec![(key(4), 0)], 20));
-        [(&rest, 2), (&third, 3)].iter().for_each(|(batch, _)| shelf.ended(batch, true, "over", now));
+        assert!([&rest, &third].iter().all(|batch| shelf.ended(batch, "over", now)));
+        assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
+    }
+
+    #[test]
+    fn what_comes_before_there_is_room_for_it_takes_none_of_what_others_have() {
+        let (mut shelf, now) = (Shelf::new(100, Vec::new()), Instant::now());
+        (1..=2).for_each(|n| shelf.want(&0, 0, key(n), 10));
+        let batch = shelf.next_batch().unwrap();
+        assert_eq!(batch.files.len(), 2);
+        // By a batch of before, while this one waits for room.
+        shelf.arrived(&key(1), 10, now);
+        assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
+        assert!(shelf.reserve(&batch, now, true, &mut |_| ()));
+        assert_eq!(shelf.reserved_bytes, 10);
+        assert!(shelf.ended(&batch, "lost", now));
+        assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
+        // One for which there was no room.
+        shelf.want(&0, 0, key(3), 10);
+        let batch = shelf.next_batch().unwrap();
+        assert!(shelf.ended(&batch, "all of it is in use", now));
         assert_eq!((shelf.held_bytes, shelf.reserved_bytes), (10, 0));
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::open::{OpenError, OpenSink, OpenSource, Opener, SinkRequest};
 use store::posix::PosixSink;
 use store::{
-    Abilities, Decision, Error, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged, StagedFile,
+    Abilities, Decision, Error, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged, StagedFile, There,
 };
 
 /// The directory as the destination of one transfer.
@@ -114,7 +114,15 @@ impl Sink for BlobSink {
         if entry.kind != Kind::File {
             return Ok(Decision::Absent);
         }
-        self.inner.decide(&self.keys.renamed(entry)?)
+        let (key, renamed) = self.keys.find(entry)?;
+        match self.inner.decide(&renamed)? {
+            // The account knows nothing of it, so that it was wanted: nobody would hear that it is there.
+            Decision::Same if !self.hold.holds(&key) => {
+                let there = There { is_file: true, modified: entry.generation.modified };
+                Ok(Decision::Replace { size_bytes: entry.generation.size_bytes, there })
+            }
+            decision => Ok(decision),
+        }
     }
 
     fn lane(&self, is_published_at_once: bool) -> Result<Box<dyn SinkLane>> {

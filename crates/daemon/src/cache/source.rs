@@ -3,12 +3,14 @@
 //! Invariant: nothing is read that was not compared with the catalogue.
 
 use super::hold::{Content, Hold, OfSet};
-use model::set::{Catalogue, SetFile};
+use model::name::{join, relative_path};
+use model::set::Catalogue;
 use model::{Extent, FailureKind, Generation, Selection};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Found, Source, SourceFile, SourceLane, SourceObject};
-use transfer::Listed;
+use transfer::{Listed, part};
 
 /// How far ahead of what is asked for in order the cache asks: files, and bytes.
 const AHEAD_FILES_MAX: usize = 512;
@@ -35,21 +37,36 @@ impl CachedSet {
         if selection.is_everything() {
             return CachedSet { hold, listed: Listed(all.clone()), numbers: None, set };
         }
-        let takes = |file: &SetFile| selection.takes(&file.path, false, Some((file.size_bytes, file.modified)));
-        let files = all.files().iter().enumerate();
-        let numbers: Vec<usize> = files.filter(|(_, file)| takes(file)).map(|(number, _)| number).collect();
-        let listed = Listed(Arc::new(part(all, &numbers)));
+        let takes = |number: &usize| {
+            let file = &all.files()[*number];
+            selection.takes(&file.path, false, Some((file.size_bytes, file.modified)))
+        };
+        let numbers: Vec<usize> = match &selection.listed {
+            Some(listed) => below(all, &listed.paths).into_iter().filter(takes).collect(),
+            None => (0..all.files().len()).filter(takes).collect(),
+        };
+        let listed = Listed(Arc::new(part(all, numbers.iter().copied())));
         CachedSet { hold, set, listed, numbers: Some(numbers.into()) }
     }
 }
 
-/// A catalogue of some of the files.
-pub fn part(all: &Catalogue, numbers: &[usize]) -> Catalogue {
-    let mut part = Catalogue::new(all.chunk_bytes);
-    for number in numbers {
-        part.add(all.files()[*number].clone(), &all.tree_of(*number)).expect("it was in order in the whole one");
+/// The files that a list names, and those that lie in what it names.
+pub fn below(all: &Catalogue, paths: &[Vec<u8>]) -> BTreeSet<usize> {
+    let files = all.files();
+    let mut numbers = BTreeSet::new();
+    for path in paths {
+        let Ok(names) = relative_path(path) else { continue };
+        if names.is_empty() {
+            return (0..files.len()).collect();
+        }
+        let path = join(&names);
+        numbers.extend(all.find(&path));
+        let inside = [&path[..], b"/"].concat();
+        let first = files.partition_point(|file| file.path[..] < inside[..]);
+        let count = files[first..].partition_point(|file| file.path.starts_with(&inside));
+        numbers.extend(first..first + count);
     }
-    part
+    numbers
 }
 
 impl Source for CachedSet {

@@ -1,9 +1,17 @@
 //! Content that is kept: compared when it is read, and wanted again where it is not what it was.
 
 use super::hold::{Content, DIRECTORY, Hold, OfSet, SetNow, name_of};
+use super::sink::Blobs;
 use super::*;
+use model::selection::Listed;
 use model::set::{Catalogue, Note, SetFile};
-use model::{Digest, DigestAlgorithm};
+use model::{
+    Digest, DigestAlgorithm, Entry, Generation, Kind, Location, ObjectId, Timestamp, TransferOptions, VersionToken,
+};
+use std::time::{Duration, UNIX_EPOCH};
+use store::Decision;
+use store::open::{Opener, Rights, Shape, SinkRequest};
+use transfer::part;
 
 fn root(bytes: &[u8]) -> [u8; 32] {
     match DigestAlgorithm::Blake3.of_object(bytes) {
@@ -57,6 +65,66 @@ fn what_is_read_is_compared_and_rot_is_fetched_again_and_not_served() {
         batch.files.iter().for_each(|(key, _)| hold.arrived(key, 7));
         assert_eq!(reader.join().unwrap().unwrap(), b"content");
     });
+}
+
+#[test]
+fn what_cannot_be_opened_for_now_can_be_read_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let set = set(b"content");
+    let name = name_of(&set.0.key(&set.0.catalogue.files()[0])).to_string();
+    let (at, away) = (directory.path().join(DIRECTORY).join(name), directory.path().join("away"));
+    std::fs::create_dir(directory.path().join(DIRECTORY)).unwrap();
+    std::fs::write(&at, b"content").unwrap();
+    let hold = Hold::open(directory.path(), 1000).unwrap();
+    std::fs::rename(&at, &away).unwrap();
+    std::os::unix::fs::symlink(&away, &at).unwrap();
+    assert!(hold.content(&set, 0, 0).is_err(), "a link is not followed");
+    std::fs::rename(&away, &at).unwrap();
+    assert_eq!(read(&hold.content(&set, 0, 0).unwrap()), b"content");
+}
+
+/// A cache that found it as it should be, and kept no account of it, would say for ever that nobody has it.
+#[test]
+fn a_file_that_lies_there_without_being_held_is_fetched_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (set, hold) = (set(b"content"), Hold::open(directory.path(), 1000).unwrap());
+    let key = set.0.key(&set.0.catalogue.files()[0]);
+    let at = directory.path().join(DIRECTORY).join(name_of(&key).to_string());
+    std::fs::write(&at, b"content").unwrap();
+    let modified = UNIX_EPOCH + Duration::from_secs(1_000_000);
+    std::fs::File::options().write(true).open(&at).unwrap().set_modified(modified).unwrap();
+    let options = TransferOptions::default();
+    let (rights, shape) = (Rights::of(&options), Shape::Tree);
+    let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+    let blobs = Blobs { hold: hold.clone(), set: set.clone(), catalogue: set.0.catalogue.clone() };
+    let sink = blobs.sink(&Location::Null, &request).unwrap().sink;
+    let generation = Generation {
+        size_bytes: 7,
+        modified: Timestamp { seconds: 1_000_000, nanoseconds: 0 },
+        version: VersionToken::default(),
+    };
+    let (id, parent, name) = (ObjectId(1), ObjectId::ROOT, Name::new(b"f").unwrap());
+    let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o600, generation, attributes: None };
+    assert!(matches!(sink.decide(&entry).unwrap(), Decision::Replace { size_bytes: 7, .. }));
+    hold.arrived(&key, 7);
+    assert!(matches!(sink.decide(&entry).unwrap(), Decision::Same));
+}
+
+#[test]
+fn of_a_list_a_cache_serves_the_files_and_what_lies_in_its_directories() {
+    let mut catalogue = Catalogue::new(1 << 20);
+    for path in ["a", "b-c", "b/1", "b/2/3", "c"] {
+        let file = SetFile { path: path.as_bytes().into(), size_bytes: 1, modified: 0, root: [0; 32] };
+        catalogue.add(file, &[]).unwrap();
+    }
+    let below = |paths: &[&str]| {
+        let listed = Listed::new(paths.iter().map(|path| path.as_bytes().to_vec()).collect()).unwrap();
+        let found = part(&catalogue, source::below(&catalogue, &listed.paths));
+        found.files().iter().map(|file| String::from_utf8(file.path.to_vec()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(below(&["c", "./b/", "b/1", "absent", "a/x"]), ["b/1", "b/2/3", "c"]);
+    assert_eq!(below(&["."]).len(), 5);
+    assert!(below(&[]).is_empty());
 }
 
 #[test]

@@ -8,14 +8,13 @@ use super::hold::{Hold, OfSet};
 use super::origins::Origins;
 use super::shelf::Batch;
 use super::sink::Blobs;
-use super::source::part;
 use crate::error::{Error, Result};
 use model::selection::Listed;
 use model::{DigestAlgorithm, Exit, Location, TransferSpec};
 use std::sync::Arc;
 use store::Stores;
 use tracing::{info, warn};
-use transfer::{Means, Transfer};
+use transfer::{Means, Transfer, part};
 
 /// Transfers at once: large files go by while small ones are asked for.
 const WORKERS: usize = 4;
@@ -46,7 +45,7 @@ fn fetch(hold: &Arc<Hold>, origins: &Arc<Origins>, batch: &Batch<OfSet>) -> Resu
     let set = &batch.of.0;
     let mut numbers: Vec<usize> = batch.files.iter().map(|(_, number)| *number).collect();
     numbers.sort_unstable();
-    let catalogue = Arc::new(part(&set.catalogue, &numbers));
+    let catalogue = Arc::new(part(&set.catalogue, numbers));
     let paths = catalogue.files().iter().map(|file| file.path.to_vec()).collect();
     if set.holders.is_empty() {
         return Err(Error::new(Exit::Unreachable, "no origin that has the set can be reached"));

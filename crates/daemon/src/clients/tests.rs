@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::enrolment::{list, remove};
+use crate::issue::Issue;
 use crate::limited::{Limits, scope_of};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -193,6 +194,34 @@ fn a_new_ticket_renews_a_limited_client_and_narrows_no_other() {
     assert_eq!(by(&first), None, "rights without limit stay");
     assert_eq!(list(dir.path()).unwrap().len(), 1);
     assert!(remove(dir.path(), &pin.to_string()).unwrap() && !book.knows(pin));
+}
+
+/// Of everything that such a ticket says, it gains what it came for alone.
+#[test]
+fn a_ticket_to_manage_with_takes_nothing_from_a_client_without_limits() {
+    let (dir, book) = book();
+    let narrow = Limits { scope: scope_of(b"x").unwrap(), may_write: false, class_max: Class::Low, ..limits() };
+    let managing = LimitedBook::new(dir.path()).create(Limits { may_manage: true, ..narrow }).unwrap();
+    let (ticket, credential) = managing;
+    let pin = Pin([1; 32]);
+    book.authorise(pin, &book.credential()[..], || "n".into()).unwrap();
+    let all = Rights { reader: Some(pin), ..ALL };
+    let manages = Rights { may_manage: true, ..all.clone() };
+    let rights = |credential: &[u8]| {
+        // Also after a restart.
+        let again = ClientBook::open(dir.path()).unwrap();
+        again.authorise(pin, credential, || unreachable!()).unwrap().1
+    };
+    for credential in [&credential[..], b"", &book.credential()[..], &credential[..]] {
+        assert_eq!((rights(credential), book.rights(pin).unwrap()), (manages.clone(), manages.clone()));
+    }
+    assert_eq!(book.account(pin).unwrap(), SERVE_TICKET);
+    // It does not live by it.
+    assert_eq!(Issue::new(dir.path()).revoke(&ticket.id).unwrap(), 0);
+    assert_eq!((rights(b""), book.rights(pin).unwrap()), (all.clone(), all));
+    let text = std::fs::read_to_string(book.path(pin)).unwrap();
+    std::fs::write(book.path(pin), text.replace(&ticket.id, "../x")).unwrap();
+    assert_eq!(book.rights(pin).unwrap_err().code, CloseCode::Internal);
 }
 
 #[test]

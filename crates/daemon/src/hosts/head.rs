@@ -144,6 +144,7 @@ fn vouched(record: &ClientRecord) -> Option<(Pin, Vouched)> {
         may_write: record.may_write,
         ticket: Some(record.account.clone()),
         credential: None,
+        manages_by: None,
     };
     Some((pin, Vouched { enrolment, rights }))
 }

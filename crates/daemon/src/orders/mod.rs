@@ -6,6 +6,7 @@
 //! - A job is acknowledged when it is durable, and goes on until it ends, whoever is there: after a restart too.
 //! - A job belongs to the key that handed it in; to every other it does not exist.
 //! - What is done with this endpoint's files needs the rights of its owner at that moment; with the other's, a warrant.
+//! - No other host is asked while the jobs are locked: whoever steers one waits for small files to be written at most.
 //! - Jobs that are kept are bounded for each account and in all, jobs that run in all.
 //!
 //! Not here: the queue of a service, which hands jobs in (`hub`).

@@ -139,6 +139,10 @@ fn look_on(
             looked = Instant::now();
             lost_rights = doubts.note(rights()).or(lost_rights);
         }
+        if lost_rights.is_some() {
+            // Without waiting for the lock, under which others write.
+            running.cancel();
+        }
         let sample = running.sample();
         let mut state = orders.lock();
         let is_stopping = state.is_stopping;
@@ -147,7 +151,7 @@ fn look_on(
             job.live.sample = sample;
         }
         let pace = job.live.pace.take();
-        if is_stopping || lost_rights.is_some() || job.live.wanted.is_some() || job.live.is_outdated {
+        if is_stopping || job.live.wanted.is_some() || job.live.is_outdated {
             running.cancel();
         }
         drop(state);
@@ -301,6 +305,9 @@ mod tests {
     use super::*;
     use crate::orders::Job;
     use crate::orders::record::tests::record;
+    use crate::orders::tests::book;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::mpsc::{Sender, channel};
 
     fn after(exits: &[Exit]) -> Job {
         let mut job = Job::new(record());
@@ -353,6 +360,54 @@ mod tests {
             assert!((1..DOUBTS_MAX).all(|_| doubts.note(Err(cannot_tell.clone())).is_none()));
         }
         assert_eq!(doubts.note(Err(cannot_tell.clone())), Some(cannot_tell));
+    }
+
+    struct Endless {
+        is_cancelled: AtomicBool,
+        cancelled: Sender<()>,
+    }
+
+    impl Running for Endless {
+        fn wait_timeout(&self, timeout: Duration) -> bool {
+            std::thread::park_timeout(timeout);
+            self.is_cancelled.load(Relaxed)
+        }
+
+        fn sample(&self) -> Option<Sample> {
+            None
+        }
+
+        fn cancel(&self) {
+            self.is_cancelled.store(true, Relaxed);
+            let _ = self.cancelled.send(());
+        }
+
+        fn set_pace(&self, _pace: Option<Arc<Timetable>>) {}
+    }
+
+    /// Whoever holds it writes, and may wait for storage.
+    #[test]
+    fn what_runs_ends_with_its_owners_rights_whoever_holds_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let (orders, key) = (book(&dir), record().key().unwrap());
+        orders.lock().jobs.insert(key, Job::new(record()));
+        std::thread::scope(|scope| {
+            let ((asks, asked), (holds, held), (cancelled, ends)) = (channel(), channel(), channel());
+            let orders = &orders;
+            scope.spawn(move || {
+                asked.recv().unwrap();
+                let _state = orders.lock();
+                holds.send(()).unwrap();
+                ends.recv().unwrap();
+            });
+            let rights = || -> Result<(), Refusal> {
+                asks.send(()).unwrap();
+                held.recv().unwrap();
+                Err(Refusal::new(CloseCode::Authentication, "no"))
+            };
+            let running = Endless { is_cancelled: AtomicBool::new(false), cancelled };
+            assert_eq!(look_on(orders, key, &running, &rights).unwrap_err().text, "no");
+        });
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::record::Ended;
 use super::{Job, Key, Live, Orders, State, run};
 use crate::warrant::now;
 use model::order::{Reason, Status};
-use model::{Exit, mutant};
-use std::collections::HashMap;
+use model::{Exit, Pin, mutant};
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -43,18 +43,21 @@ impl Orders {
     }
 
     fn schedule(self: &Arc<Orders>) {
-        let mut state = self.lock();
         let mut swept = None::<Instant>;
-        while !state.is_stopping {
-            self.forget_old(&mut state);
+        loop {
             if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
                 swept = Some(Instant::now());
-                self.end_abandoned(&mut state, Duration::from_secs(KEPT_SECONDS));
+                self.end_abandoned(Duration::from_secs(KEPT_SECONDS));
             }
+            let mut state = self.lock();
+            if state.is_stopping {
+                return;
+            }
+            self.forget_old(&mut state);
             while let Some(key) = state.next() {
                 self.begin(&mut state, key);
             }
-            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            drop(self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -99,17 +102,22 @@ impl Orders {
 
     /// Ends what waits for a client that does not come back: it was struck off, or its ticket is gone. Otherwise such jobs would
     /// hold their places for ever.
-    pub(super) fn end_abandoned(&self, state: &mut State, patience: Duration) {
+    pub(super) fn end_abandoned(&self, patience: Duration) {
         let Some(host) = self.host.upgrade() else { return };
-        for ((owner, _), job) in &mut state.jobs {
+        let is_left = |job: &Job| {
             let waits = match job.record.status() {
                 Status::Paused => true,
                 Status::Waiting => job.record.reason() == Reason::Credentials,
                 _ => false,
             };
-            let is_left =
-                waits && !job.live.is_running && self.store.age(&job.record).is_some_and(|age| age >= patience);
-            if is_left && !host.knows(*owner) {
+            waits && !job.live.is_running && self.store.age(&job.record).is_some_and(|age| age >= patience)
+        };
+        let mut gone: HashSet<Pin> =
+            self.lock().jobs.iter().filter(|(_, job)| is_left(job)).map(|((owner, _), _)| *owner).collect();
+        // That may take seconds for each of them, for which whoever steers a job does not wait.
+        gone.retain(|owner| !host.knows(*owner));
+        for ((owner, _), job) in &mut self.lock().jobs {
+            if gone.contains(owner) && is_left(job) {
                 job.record.ended =
                     Some(Ended { at: now(), code: Exit::Authentication as i32, text: GONE.into(), ..Ended::default() });
                 job.record.set(Status::Failed, Reason::None, "");

@@ -5,6 +5,7 @@ use super::*;
 use model::{TransferOptions, TransferSpec};
 use mover::session::Grant;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use store::open::{OpenSink, OpenSource};
 use wire::Message;
 use wire::message::OrderAsk;
@@ -13,6 +14,9 @@ use wire::message::OrderAsk;
 const GONE: Pin = Pin([77; 32]);
 const PANICS_ONCE: Pin = Pin([78; 32]);
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+/// Of a client that was struck off too, which is told only once the sender of the answer is gone.
+const ASKED_FOR_LONG: Pin = Pin([79; 32]);
+static LONG_ANSWER: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 
 /// Allows everything, and has nothing.
 struct Anything;
@@ -58,7 +62,12 @@ impl Ground for Anything {
 
     fn knows(&self, owner: Pin) -> bool {
         assert!(owner != PANICS_ONCE || HAS_PANICKED.swap(true, Relaxed), "injected: looking up a client panics");
-        owner != GONE
+        if owner == ASKED_FOR_LONG {
+            let (asks, answer) = LONG_ANSWER.lock().unwrap().take().expect("each client is asked for once");
+            asks.send(()).unwrap();
+            let _ = answer.recv();
+        }
+        ![GONE, ASKED_FOR_LONG].contains(&owner)
     }
 
     fn log(&self, _: Pin, _: &str, _: bool, _: &serde_json::Map<String, serde_json::Value>) -> bool {
@@ -66,7 +75,7 @@ impl Ground for Anything {
     }
 }
 
-fn book(dir: &tempfile::TempDir) -> Arc<Orders> {
+pub(super) fn book(dir: &tempfile::TempDir) -> Arc<Orders> {
     let identity = Identity::generate().unwrap();
     Orders::open(dir.path(), Weak::<Anything>::new(), identity, Memory::new(1 << 20)).unwrap()
 }
@@ -205,10 +214,39 @@ fn a_job_of_a_client_that_is_gone_does_not_wait_for_ever() {
         orders.take(record.clone()).unwrap();
         orders.steer(record.key().unwrap(), Steer::Pause, None).unwrap();
     }
-    orders.end_abandoned(&mut orders.lock(), Duration::from_secs(60));
+    orders.end_abandoned(Duration::from_secs(60));
     assert_eq!(state(&orders, &gone), Status::Paused);
-    orders.end_abandoned(&mut orders.lock(), Duration::ZERO);
+    orders.end_abandoned(Duration::ZERO);
     assert_eq!((state(&orders, &gone), state(&orders, &there)), (Status::Failed, Status::Paused));
+}
+
+/// Who is asked may be another host, which does not answer.
+#[test]
+fn a_job_is_steered_while_somebody_is_asked_for_the_client_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let host: Arc<dyn Ground> = Arc::new(Anything);
+    let identity = Identity::generate().unwrap();
+    let orders = Orders::open(dir.path(), Arc::downgrade(&host), identity, Memory::new(1 << 20)).unwrap();
+    let (running, left, resumed) = (of(1, 1, "a"), of(ASKED_FOR_LONG.0[0], 2, "a"), of(ASKED_FOR_LONG.0[0], 3, "a"));
+    for record in [&running, &left, &resumed] {
+        orders.take(record.clone()).unwrap();
+    }
+    orders.lock().jobs.get_mut(&running.key().unwrap()).unwrap().live.is_running = true;
+    for record in [&left, &resumed] {
+        orders.steer(record.key().unwrap(), Steer::Pause, None).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let ((asks, asked), (answers, answer)) = (channel(), channel());
+        *LONG_ANSWER.lock().unwrap() = Some((asks, answer));
+        scope.spawn(|| orders.end_abandoned(Duration::ZERO));
+        asked.recv().unwrap();
+        assert!(orders.state.try_lock().is_ok(), "whoever steers a job waits for the answer");
+        orders.steer(running.key().unwrap(), Steer::Cancel, None).unwrap();
+        orders.steer(resumed.key().unwrap(), Steer::Resume, None).unwrap();
+        drop(answers);
+    });
+    let states = [&running, &left, &resumed].map(|record| state(&orders, record));
+    assert_eq!(states, [Status::Stopping, Status::Failed, Status::Queued]);
 }
 
 /// A scheduler that is gone would keep every job from beginning, and nobody would see why.

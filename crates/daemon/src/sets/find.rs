@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::trust::PrivateDirectory;
 use model::name::Escaped;
 use model::selection::Listed;
-use model::set::catalogue::{BYTES_MAX, DEPTH_MAX, FILES_MAX, LINES_MAX, PageLine, tree_bytes};
+use model::set::catalogue::{BYTES_MAX, DEPTH_MAX, FILES_MAX, LINES_MAX, PAGE_BYTES_MAX, PageLine, tree_bytes};
 use model::set::signed::NOTE_BYTES_MAX;
 use model::set::{Catalogue, DIRECTORY, NOTE, Note, Page, page_name, tree_name};
 use model::{Digest, DigestAlgorithm, Exit, Location, TransferSpec};
@@ -29,6 +29,14 @@ pub struct Finder<'a> {
     pub holders: &'a [Location],
     /// What a transfer from them is carried out with.
     pub means: &'a dyn Fn() -> Means,
+}
+
+/// The latest note, as it was brought.
+pub struct Latest {
+    pub note: Note,
+    pub bytes: Vec<u8>,
+    /// Why others were not to be trusted, or not to be had.
+    pub refused: Vec<Error>,
 }
 
 type Check<'a> = Box<dyn Fn(&[u8]) -> std::result::Result<(), String> + 'a>;
@@ -59,15 +67,14 @@ struct Sought<'a> {
 }
 
 impl Finder<'_> {
-    /// The latest note that a holder has. Also says which holder's was not to be trusted, and why.
-    pub fn note(&self, trust: &Trust) -> Result<(Note, Vec<Error>)> {
+    /// The latest note that a holder has; it is kept.
+    pub fn note(&self, trust: &Trust) -> Result<Latest> {
         // Of two keys that nobody here knows none is better than the other.
         let is_new = *trust == Trust::First && self.kept.note()?.is_none();
         let mut refused = Vec::new();
         let mut latest: Option<(Note, Vec<u8>)> = None;
         for holder in self.holders {
-            let judged = self.note_bytes(holder)?.and_then(|bytes| Ok((self.kept.judge(&bytes, trust)?, bytes)));
-            match judged {
+            match self.judged(holder, trust) {
                 Ok((note, _)) if is_new && latest.as_ref().is_some_and(|(other, _)| other.key != note.key) => {
                     return Err(strangers(&note.name));
                 }
@@ -83,7 +90,8 @@ impl Finder<'_> {
                 let lock = self.kept.lock()?;
                 // Somebody else may have kept a later one meanwhile.
                 let note = self.kept.judge(&bytes, trust)?;
-                self.kept.keep(&bytes, &lock).map(|()| (note, refused))
+                self.kept.keep(&bytes, &lock)?;
+                Ok(Latest { note, bytes, refused })
             }
             // Somebody who is not to be trusted is worth more words than somebody who is not there.
             None => {
@@ -93,12 +101,28 @@ impl Finder<'_> {
         }
     }
 
+    /// A holder's note, if it is to be trusted. It is not kept: whoever is looked at first is no better than the next one.
+    pub fn judged(&self, holder: &Location, trust: &Trust) -> Result<(Note, Vec<u8>)> {
+        let bytes = self.note_bytes(holder)??;
+        Ok((self.kept.judge(&bytes, trust)?, bytes))
+    }
+
     /// What a holder shows as the note of its set, which nobody has judged; or why there is none.
     pub fn note_bytes(&self, holder: &Location) -> Result<Result<Vec<u8>>> {
         let incoming = self.incoming()?;
         let brought = self.bring(holder, &incoming, vec![NOTE.to_owned()], NOTE_BYTES_MAX as u64);
         let bytes = incoming.read(NOTE, NOTE_BYTES_MAX as u64);
         Ok(bytes.ok_or_else(|| brought.err().unwrap_or_else(|| no_set(holder))))
+    }
+
+    /// Whether a holder has the first page of a catalogue, or why that is not to be found out. What it has is kept.
+    pub fn has_page(&self, holder: &Location, digest: [u8; 32]) -> Result<()> {
+        let (incoming, name) = (self.incoming()?, page_name(&digest));
+        let brought = self.bring(holder, &incoming, vec![name.clone()], PAGE_BYTES_MAX);
+        match incoming.read(&name, PAGE_BYTES_MAX).filter(|bytes| is_page(&digest, bytes)) {
+            Some(bytes) => self.kept.write(&name, &bytes),
+            None => Err(brought.err().unwrap_or_else(|| no_catalogue(holder))),
+        }
     }
 
     /// The catalogue of this digest, and what its files are called.
@@ -144,8 +168,7 @@ impl Finder<'_> {
     fn pages(&self, lines: &[PageLine]) -> Result<()> {
         let sought = |line: &PageLine| {
             let (digest, bytes) = (line.digest, line.bytes);
-            let check = move |content: &[u8]| match DigestAlgorithm::Blake3.of_object(content) == Digest::Blake3(digest)
-            {
+            let check = move |content: &[u8]| match is_page(&digest, content) {
                 true => Ok(()),
                 false => Err("it has another digest than the one that it is called by".to_owned()),
             };
@@ -236,6 +259,15 @@ impl Finder<'_> {
 fn no_set(holder: &Location) -> Error {
     let text = format!("{} has no note of a set", Escaped(holder.to_string().as_bytes()));
     Error::new(Exit::SourceFileNotFound, text).hint("name the directory that was published, as NAME:PATH")
+}
+
+fn no_catalogue(holder: &Location) -> Error {
+    let text = format!("{} does not have the catalogue", Escaped(holder.to_string().as_bytes()));
+    Error::new(Exit::SourceFileNotFound, text).hint("name the directory that was published, as NAME:PATH")
+}
+
+fn is_page(digest: &[u8; 32], content: &[u8]) -> bool {
+    DigestAlgorithm::Blake3.of_object(content) == Digest::Blake3(*digest)
 }
 
 fn strangers(set: &str) -> Error {

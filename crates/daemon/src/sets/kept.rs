@@ -6,9 +6,11 @@
 use crate::error::{Error, Result};
 use crate::paths::Paths;
 use crate::trust::PrivateDirectory;
+use model::set::note::digest_of;
 use model::set::signed::{NOTE_BYTES_MAX, PublicKey};
 use model::set::{DIRECTORY, NOTE, Note, Signed, page_name};
 use model::{Exit, mutant};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,6 +19,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What was published here last: a catalogue's digest, and seconds since 1970.
 const PUBLISHED: &str = "published";
+/// Files that are looked at for old pages: a catalogue has a page for 65,536 files.
+const NAMES_MAX: usize = 100_000;
 
 /// Whose signature is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,17 +89,35 @@ impl Kept {
         self.directory.write(name, bytes).map_err(|e| Error::of_file("write", &self.path.join(name), e))
     }
 
-    /// A directory that holds these files below the name that they have beside those of a set: copied from there, what
-    /// stands at that name is not followed.
-    pub fn gather(&self, names: &[String]) -> Result<PathBuf> {
+    /// Removes pages of other catalogues than this note's, if it is still the one that is kept.
+    pub fn leave_pages<'a>(&self, note: &Note, pages: impl Iterator<Item = &'a String>) {
+        let Ok(_lock) = self.lock() else { return };
+        if !matches!(self.note(), Ok(Some((_, kept))) if kept.catalogue == note.catalogue) {
+            return;
+        }
+        let pages: HashSet<&str> = pages.map(String::as_str).collect();
+        let is_page = |name: &str| digest_of(name.strip_suffix(".tree").unwrap_or(name)).is_some();
+        for name in self.directory.names(NAMES_MAX).unwrap_or_default() {
+            if name.to_str().is_some_and(|name| is_page(name) && !pages.contains(name)) {
+                let _ = self.directory.remove(&name);
+            }
+        }
+    }
+
+    /// A directory that holds these files, and a note, below the name that they have beside those of a set: copied from there,
+    /// what stands at that name is not followed.
+    pub fn gather(&self, names: &[String], note: Option<&[u8]>) -> Result<PathBuf> {
         let path = self.path.join(format!("outgoing-{}", std::process::id()));
         self.scatter(&path);
         PrivateDirectory::make(&path)?;
         let below = path.join(DIRECTORY);
-        PrivateDirectory::make(&below)?;
+        let directory = PrivateDirectory::make(&below)?;
         for name in names {
             let at = below.join(name);
             std::fs::hard_link(self.path.join(name), &at).map_err(|e| Error::of_file("link", &at, e))?;
+        }
+        if let Some(note) = note {
+            directory.write(NOTE, note).map_err(|e| Error::of_file("write", &below.join(NOTE), e))?;
         }
         Ok(path)
     }
@@ -250,6 +272,25 @@ pub(super) mod tests {
         kept.keep(&signed(&note(1 << 62, &two), &[&two]), &kept.lock().unwrap()).unwrap();
         assert!(kept.judge(&bytes, &Trust::First).is_err());
         assert!(kept.judge(&bytes, &Trust::Signer(public_key(&one, "a/b"))).is_ok());
+    }
+
+    #[test]
+    fn pages_of_other_catalogues_go_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let (kept, key) = (kept(&directory, "a/b"), Identity::generate().unwrap());
+        let now = note(1, &key);
+        kept.keep(&signed(&now, &[&key]), &kept.lock().unwrap()).unwrap();
+        kept.publishes(&[1; 32], UNIX_EPOCH).unwrap();
+        let names = |digest| [page_name(&digest), model::set::tree_name(&digest)];
+        let (own, others) = (names([1; 32]), names([2; 32]));
+        own.iter().chain(&others).for_each(|name| kept.write(name, b"x").unwrap());
+        let is_there = |name: &String| kept.read(name, 1).unwrap().is_some();
+        // Somebody has kept another note meanwhile.
+        kept.leave_pages(&Note { catalogue: [2; 32], ..note(1, &key) }, others.iter());
+        assert!(own.iter().chain(&others).all(is_there));
+        kept.leave_pages(&now, own.iter());
+        assert!(own.iter().all(is_there) && !others.iter().any(is_there));
+        assert!(kept.note().unwrap().is_some() && kept.published(&[1; 32]).is_some());
     }
 
     #[test]

@@ -10,6 +10,6 @@ mod find;
 mod kept;
 mod publish;
 
-pub use find::Finder;
+pub use find::{Finder, Latest};
 pub use kept::{Kept, Trust};
-pub use publish::{Publication, Published, close, offer, offer_pages, publish, recall};
+pub use publish::{Publication, Published, close, offer, publish, recall};

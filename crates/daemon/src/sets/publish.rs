@@ -222,6 +222,8 @@ fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue:
         return Err(Error::new(Exit::Failed, "its catalogue is longer than a set's can be")
             .hint("publish parts of it as sets of their own"));
     }
+    // Until the note is there nobody takes the pages for those of an older one.
+    let lock = kept.lock()?;
     let mut names = Vec::new();
     for page in &pages {
         let mut parts = vec![(page_name(&page.digest), &page.bytes)];
@@ -234,7 +236,6 @@ fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue:
         }
     }
     let first = pages.last().expect("even an empty set has a page");
-    let lock = kept.lock()?;
     let serial = kept.note()?.map_or(0, |(_, before)| before.serial) + 1;
     let note = Note {
         name: kept.name().to_owned(),
@@ -256,30 +257,27 @@ fn write(kept: &Kept, wanted: &Publication<'_>, directory: &Location, catalogue:
         _ => e,
     })?;
     kept.keep(signed.as_bytes(), &lock)?;
-    offer(kept, directory, names)?;
+    offer(kept, directory, names, signed.as_bytes())?;
     Ok(note)
 }
 
-/// Copies what is kept of a set, the note last, to the directory that holds its files: from there on it is a holder.
-pub fn offer(kept: &Kept, directory: &Location, names: Vec<String>) -> Result<()> {
-    offer_pages(kept, directory, names)?;
-    close(kept, directory)
-}
-
-/// The same of the catalogue alone.
-pub fn offer_pages(kept: &Kept, directory: &Location, mut names: Vec<String>) -> Result<()> {
+/// Copies these pages of a set, and its note last, to the directory that holds its files: from there on it is a holder. The note is the
+/// one by which the files came: a later one may be kept by now, and tells of others.
+pub fn offer(kept: &Kept, directory: &Location, mut names: Vec<String>, note: &[u8]) -> Result<()> {
     names.sort();
     names.dedup();
-    put(kept, directory, names)
+    put(kept, directory, names, None)?;
+    close(kept, directory, note)
 }
 
 /// Copies the note alone, ahead of files that not everybody may read: an endpoint that serves the directory opens it to nobody else.
-pub fn close(kept: &Kept, directory: &Location) -> Result<()> {
-    put(kept, directory, vec![NOTE.to_owned()])
+pub fn close(kept: &Kept, directory: &Location, note: &[u8]) -> Result<()> {
+    put(kept, directory, Vec::new(), Some(note))
 }
 
-fn put(kept: &Kept, directory: &Location, names: Vec<String>) -> Result<()> {
-    let gathered = kept.gather(&names)?;
+fn put(kept: &Kept, directory: &Location, mut names: Vec<String>, note: Option<&[u8]>) -> Result<()> {
+    let gathered = kept.gather(&names, note)?;
+    names.extend(note.map(|_| NOTE.to_owned()));
     let from = Location::Local([gathered.as_os_str().as_bytes(), b"/"].concat());
     let listed = Listed::new(names.iter().map(|name| format!("{DIRECTORY}/{name}").into_bytes()).collect());
     let mut spec = TransferSpec::new(vec![from], directory.clone());
@@ -293,5 +291,27 @@ fn put(kept: &Kept, directory: &Location, names: Vec<String>) -> Result<()> {
             Err(Error::from(error).hint(format!("{directory}/{DIRECTORY} has to be a directory, and no link")))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sets::kept::tests::kept;
+
+    /// Somebody else fetched what was published meanwhile.
+    #[test]
+    fn a_copy_gets_the_note_by_which_its_files_came_and_not_a_later_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = kept(&directory, "a/b");
+        kept.write("page", b"a page").unwrap();
+        kept.keep(b"a later note", &kept.lock().unwrap()).unwrap();
+        let copy = directory.path().join("copy");
+        std::fs::create_dir(&copy).unwrap();
+        let to = Location::Local([copy.as_os_str().as_bytes(), b"/"].concat());
+        offer(&kept, &to, vec!["page".to_owned()], b"the note").unwrap();
+        let there = |name: &str| std::fs::read(copy.join(DIRECTORY).join(name)).unwrap();
+        assert_eq!((there("page"), there(NOTE)), (b"a page".to_vec(), b"the note".to_vec()));
+        assert_eq!(kept.read(NOTE, 100).unwrap().unwrap(), b"a later note");
     }
 }

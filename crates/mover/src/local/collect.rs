@@ -9,6 +9,7 @@ use crate::receiver::{Gather, LEAD, ReceiveJob, ReceiveSpec};
 use crate::report::Report;
 use crate::sender::SendJob;
 use crate::session::SEVERAL;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{Sink, Source};
@@ -26,6 +27,8 @@ pub fn collect(
     observer: Option<Arc<dyn Observer>>,
     (guide, gather): (&dyn Guide, &Arc<Gather>),
 ) -> store::Result<Report> {
+    // Another catalogue may have been received into the same place before.
+    progress.is_listing_complete.store(false, Relaxed);
     let bridge = Arc::new(Bridge { to_sender: OnceLock::new(), to_receiver: OnceLock::new() });
     let LocalSpec { id, options, rename_to, memory, .. } = spec;
     let receive = ReceiveSpec { number: 0, id, sender: SEVERAL, options: options.clone(), rename_to };

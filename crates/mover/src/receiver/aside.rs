@@ -6,6 +6,7 @@
 //! Invariants:
 //! - A frame has one reader: the lane that began it. What was put aside for it is read by nobody else, and released by it.
 //! - A stream changes hands between two reads of it, never during one.
+//! - What was put aside and cannot be read again breaks the stream off that it came from: then its sender sends it again.
 //!
 //! Not here: lanes (`receive`), and which frames wait in the spool (`keep`).
 
@@ -17,7 +18,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use store::spool::{Parcel, Room, Spool};
+use store::spool::{Parcel, Room};
 use wire::frame::{FrameHeader, HEADER_BYTES};
 
 /// How often a lane is looked at.
@@ -129,13 +130,13 @@ fn put_aside(stream: &mut impl Stream, mut room: Room, mut missing: u64) -> io::
 /// The stream, as the lane has it that may lose it.
 pub(super) struct Lent<'a, S> {
     lending: &'a Lending<S>,
-    spool: &'a Spool,
+    hold: &'a Hold,
     blocked_ns: u64,
 }
 
 impl<'a, S: Stream> Lent<'a, S> {
-    pub fn new(lending: &'a Lending<S>, spool: &'a Spool) -> Lent<'a, S> {
-        Lent { lending, spool, blocked_ns: 0 }
+    pub fn new(lending: &'a Lending<S>, hold: &'a Hold) -> Lent<'a, S> {
+        Lent { lending, hold, blocked_ns: 0 }
     }
 }
 
@@ -172,7 +173,11 @@ impl<S: Stream> Stream for Lent<'_, S> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let Rest::There(parcel, at) = &mut state.rest else { return Err(io::ErrorKind::UnexpectedEof.into()) };
-        parcel.read_exact_at(buffer, *at)?;
+        if let Err(e) = parcel.read_exact_at(buffer, *at) {
+            self.hold.lose(&format!("read the buffer: {e}"));
+            self.lending.break_off();
+            return Err(e);
+        }
         *at += buffer.len() as u64;
         state.passed(buffer);
         Ok(())
@@ -207,7 +212,7 @@ impl<S> Drop for Lent<'_, S> {
         if let Ok(state) = self.lending.state.lock()
             && let Rest::There(parcel, _) = &state.rest
         {
-            self.spool.release(parcel);
+            self.hold.spool().release(parcel);
         }
     }
 }
@@ -220,10 +225,10 @@ mod tests {
     use model::options::Buffer;
     use model::progress::Stage;
     use std::sync::Arc;
-    use store::spool::{OWNER_BYTES, Owner};
+    use store::spool::{OWNER_BYTES, Owner, Spool};
     use wire::FrameType;
 
-    struct Bytes(Vec<u8>);
+    struct Bytes(Vec<u8>, Arc<AtomicBool>);
 
     impl Stream for Bytes {
         fn send(&mut self, _: &[&[u8]]) -> io::Result<()> {
@@ -248,7 +253,8 @@ mod tests {
         }
 
         fn breaker(&self) -> Breaker {
-            Arc::new(|| {})
+            let is_broken_off = self.1.clone();
+            Arc::new(move || is_broken_off.store(true, Relaxed))
         }
 
         fn send_blocked_ns(&self) -> u64 {
@@ -265,14 +271,27 @@ mod tests {
         [wire::frame::encode(FrameType::Chunk, &body(1)), wire::frame::encode(FrameType::Chunk, &body(2))].concat()
     }
 
-    fn take_over(cut_bytes: usize) -> (Vec<u8>, io::Result<Option<Bytes>>, u64) {
+    /// What became of a stream that was taken over.
+    struct Taken {
+        /// By the lane that was stuck.
+        read: Vec<u8>,
+        next: io::Result<Option<Bytes>>,
+        used_bytes: u64,
+        is_broken_off: bool,
+        is_lost: bool,
+    }
+
+    /// The stream ends early by `cut_bytes`, and with `is_spoiled` the spool's files do before they are read.
+    fn take_over(cut_bytes: usize, is_spoiled: bool) -> Taken {
         let dir = tempfile::tempdir().unwrap();
-        let spool = Spool::open(&dir.path().join("spool"), 16 << 20).unwrap();
+        let path = dir.path().join("spool");
+        let spool = Spool::open(&path, 16 << 20).unwrap();
         let hold = Hold::new(spool.clone(), Owner([1; OWNER_BYTES]), Buffer::Auto, Arc::<Lateness>::default());
         let mut bytes = frames();
         bytes.truncate(bytes.len() - cut_bytes);
-        let lending = Lending::new(Bytes(bytes));
-        let mut lane = Lent::new(&lending, &spool);
+        let is_broken_off = Arc::<AtomicBool>::default();
+        let lending = Lending::new(Bytes(bytes, is_broken_off.clone()));
+        let mut lane = Lent::new(&lending, &hold);
         let progress = Progress::new();
         let mut clock = progress.lane(Stage::Receive);
         let mut read = vec![0; HEADER_BYTES + 1000];
@@ -280,33 +299,46 @@ mod tests {
         lane.recv_exact(&mut read[HEADER_BYTES..]).unwrap();
         clock.enter(Stage::Write);
         let watch = clock.watch();
-        let taken = std::thread::scope(|scope| {
+        let next = std::thread::scope(|scope| {
             let taken = scope.spawn(|| lending.take(&hold, &watch, &mut || true));
             taken.join().unwrap()
         });
+        if is_spoiled {
+            let segments = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().path());
+            let segments = segments.filter(|path| path.to_string_lossy().contains("segment"));
+            segments.for_each(|path| std::fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap());
+        }
         let mut rest = vec![0; (300 << 10) - 1000];
         if lane.recv_exact(&mut rest).is_ok() {
             read.extend(rest);
             assert!(lane.recv_exact(&mut [0; HEADER_BYTES]).is_err(), "the next frame is another lane's");
         }
         drop(lane);
-        (read, taken, spool.used_bytes())
+        let (is_broken_off, is_lost) = (is_broken_off.load(Relaxed), hold.why_lost().is_some());
+        Taken { read, next, used_bytes: spool.used_bytes(), is_broken_off, is_lost }
     }
 
     #[test]
     fn a_stuck_lane_finds_the_rest_of_its_frame_and_another_goes_on_with_the_next() {
-        let (read, taken, used) = take_over(0);
-        let mut next = taken.unwrap().unwrap();
+        let Taken { read, next, used_bytes, is_broken_off, is_lost } = take_over(0, false);
+        let mut next = next.unwrap().unwrap();
         let frames = frames();
         assert!(read == frames[..frames.len() / 2] && next.0 == frames[frames.len() / 2..]);
         assert!(next.recv_exact(&mut [0; HEADER_BYTES]).is_ok());
-        assert_eq!(used, 0, "what was put aside is released");
+        assert_eq!((used_bytes, is_broken_off, is_lost), (0, false, false), "what was put aside is released");
     }
 
     #[test]
     fn a_stream_that_fails_meanwhile_fails_both() {
-        let (read, taken, used) = take_over(500 << 10);
-        assert!(taken.is_err() && read.len() == HEADER_BYTES + 1000);
-        assert_eq!(used, 0);
+        let Taken { read, next, used_bytes, .. } = take_over(500 << 10, false);
+        assert!(next.is_err() && read.len() == HEADER_BYTES + 1000);
+        assert_eq!(used_bytes, 0);
+    }
+
+    #[test]
+    fn what_was_put_aside_and_cannot_be_read_breaks_its_stream_off_so_that_it_is_sent_again() {
+        let Taken { read, next, is_broken_off, is_lost, .. } = take_over(0, true);
+        assert!(next.is_ok() && read.len() == HEADER_BYTES + 1000);
+        assert!(is_broken_off && is_lost);
     }
 }

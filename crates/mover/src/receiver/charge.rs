@@ -12,6 +12,7 @@ use super::large::Large;
 use crate::memory::{Memory, Permit};
 use model::{End, Entry, Kind, ObjectId, mutant};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use wire::limits::NAME_BYTES_MAX;
 use wire::listing::{Described, REPLACEMENT_FIRST};
 use wire::message::{DigestRecord, FailureRecord, Names, Seal};
@@ -20,7 +21,7 @@ use wire::message::{DigestRecord, FailureRecord, Names, Seal};
 const PIECE_BYTES: usize = 24;
 /// A described object on its way: its entry, its state, and its place in a batch.
 const OPEN_BYTES: usize = 2 * size_of::<Entry>() + 64;
-/// Its staging, its journal and its first chunks, where it travels in chunks.
+/// Its staging, its journal and its first chunks, where it travels in chunks; further ones are charged as they come.
 const LARGE_BYTES: usize = 1024;
 /// As what an object that grows is to be published, once it is sealed.
 const SEALED_BYTES: usize = size_of::<Entry>() + NAME_BYTES_MAX;
@@ -63,10 +64,11 @@ impl ReceiveJob {
         }
     }
 
-    /// Takes what the sender gave up, in its turn: what grows may be given up before its description was looked at.
+    /// Takes what the sender gave up, in its turn: it may be given up before its description was looked at.
     pub(super) fn take_failure(&self, record: FailureRecord) {
         let bytes = size_of::<FailureRecord>() + 2 * PIECE_BYTES + record.path.len() + record.text.len();
         if let Some(charge) = self.charge(bytes, "failures") {
+            self.failures_waiting.fetch_add(1, Relaxed);
             self.decider.push(Event::Failed(record, charge));
         }
     }
@@ -94,12 +96,12 @@ impl ReceiveJob {
         !is_remembered || self.charge_to_the_end(CENSUS_BYTES, "names")
     }
 
-    /// Charges what is remembered of an object that grows and comes in many pieces. False when there is no room: the job has
-    /// ended then.
+    /// Charges what is remembered of an object that comes in many pieces: those that are held apart where it grows, or else the
+    /// digests of all. False when there is no room: the job has ended then.
     pub(super) fn charge_pieces(&self, large: &Large) -> bool {
         match large.uncharged_bytes() {
             0 => true,
-            bytes => self.charge(bytes, "pieces of files that grow").map(|charge| large.keep_charge(charge)).is_some(),
+            bytes => self.charge(bytes, "pieces of large files").map(|charge| large.keep_charge(charge)).is_some(),
         }
     }
 

@@ -13,7 +13,7 @@ use super::listed::Listed;
 use super::queue::Item;
 use super::settle::{Outcome, Published};
 use crate::limits::CHECKPOINT_INTERVAL;
-use crate::progress::CommitClock;
+use crate::progress::{CommitClock, count};
 use model::mutant;
 use model::options::Verify;
 use model::progress::Stage;
@@ -181,7 +181,10 @@ pub fn survives_reread(
         return true;
     }
     let mut hasher = ChunkHasher::new(job.options.digest, 0);
-    let read = job.sink.reread(&listed.expected(index).entry, staged, &mut |block| hasher.update(block));
+    let read = job.sink.reread(&listed.expected(index).entry, staged, &mut |block| {
+        count(&job.progress.worked, 1);
+        hasher.update(block);
+    });
     let why = match read {
         Ok(()) if hasher.finish(true) == digest => return true,
         Ok(()) => "storage returned other bytes than were written".to_owned(),
@@ -229,11 +232,17 @@ pub fn publish_large(job: &Arc<ReceiveJob>, large: &Arc<Large>, sync: bool, outc
     if job.end.is_set() {
         return;
     }
-    if durable.is_ok() && !job.table.lock().unwrap().begin_publishing(large.id) {
+    let is_durable = durable.is_ok();
+    if is_durable && !job.table.lock().unwrap().begin_publishing(large.id) {
         return file.discard();
     }
     match durable.and_then(|()| file.publish(&entry, rule)) {
         Ok(()) => outcome.published.push(Published { listed, index, digest, size_bytes, is_chunked: true }),
+        // A name that was refused takes nothing from what is staged.
+        Err(e)
+            if is_durable
+                && e.kind != FailureKind::WriteError
+                && job.is_for_next_time(&entry, e.kind, &e.message()) => {}
         Err(e) if e.kind == FailureKind::Other || e.kind == FailureKind::WriteError => {
             file.discard();
             dead_staging(job, large, &e);
@@ -251,6 +260,7 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
     let mut chunks = Vec::new();
     let mut at = 0;
     let read = file.reread(&mut |mut block: &[u8]| {
+        count(&job.progress.worked, 1);
         while !block.is_empty() && at < size {
             let end = (at / chunk_bytes + 1) * chunk_bytes;
             let part = block.len().min((end.min(size) - at) as usize);
@@ -277,6 +287,10 @@ fn rereads(job: &Arc<ReceiveJob>, large: &Arc<Large>, file: &dyn store::StagedFi
 
 /// What is to be published cannot be trusted any more: all of it is to come again, into new staging. For the thread that publishes.
 pub fn dead_staging(job: &Arc<ReceiveJob>, large: &Arc<Large>, e: &store::Error) {
+    if let Some(hold) = job.hold.get().filter(|_| job.replayed.get().is_some()) {
+        // It may be complete again at once, and is published no second time before the job is tried again.
+        hold.refuse(large.id);
+    }
     large.restart_complete();
     ask_for_all(job, large, e);
 }

@@ -70,7 +70,7 @@ impl Comparisons {
             let file = job.sink.open_published(&candidate.entry);
             let size = candidate.entry.size_bytes();
             let goes_on = || {
-                count(&job.progress.blocks_compared, 1);
+                count(&job.progress.worked, 1);
                 !job.end.is_set()
             };
             let digest = file.and_then(|file| of_file(&*file, size, job.options.digest, &goes_on));

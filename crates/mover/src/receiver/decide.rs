@@ -14,6 +14,7 @@ use super::links::HardLinks;
 use super::listed::{Expected, Listed};
 use super::policy;
 use super::queue::Item;
+use super::room::Room;
 use super::settle::Outcome;
 use super::settling::Settling;
 use crate::limits::CHECKPOINT_INTERVAL;
@@ -24,7 +25,7 @@ use model::{End, Entry, FailureKind, Kind, Name};
 use os::time::Instant;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 use store::{Decision, Durability, PublishRule};
 use wire::listing::Described;
@@ -36,8 +37,7 @@ pub fn run(job: &Arc<ReceiveJob>) {
         job,
         directories: Vec::new(),
         top_names: HashSet::new(),
-        wanted_bytes: 0,
-        wanted_files: 0,
+        room: Room::new(&job.facts),
         is_probed: false,
         comparisons: Comparisons::default(),
         backlog: VecDeque::new(),
@@ -75,7 +75,10 @@ pub fn run(job: &Arc<ReceiveJob>) {
             Event::Described(batch, charge) => decide.backlog.push_back((batch, charge)),
             Event::Digests(digests, _charge) => decide.compared(digests),
             Event::Names(names) => learn(job, &names),
-            Event::Failed(record, _charge) => job.source_failed(record),
+            Event::Failed(record, _charge) => {
+                job.source_failed(record);
+                job.failures_waiting.fetch_sub(1, Release);
+            }
             Event::Sealed(seal, _charge) => decide.sealed(&seal),
             Event::Covered(id) => decide.covered(id),
             Event::Granted(id) => decide.granted(id),
@@ -94,9 +97,7 @@ pub(super) struct Decide<'a> {
     pub(super) directories: Vec<Entry>,
     /// Names at the top of the job: two sources may not become one object (F052).
     pub(super) top_names: HashSet<Name>,
-    /// What the wanted objects take beyond what they replace.
-    pub(super) wanted_bytes: u64,
-    pub(super) wanted_files: u64,
+    pub(super) room: Room,
     pub(super) is_probed: bool,
     comparisons: Comparisons,
     /// Described, and not looked at while too many files take chunks over. Empty without `--delta`.
@@ -113,8 +114,8 @@ pub(super) struct Decide<'a> {
 /// What is decided of an object.
 pub(super) enum Decided {
     Settled,
-    /// Its content, with the rule to publish by.
-    Wanted(PublishRule),
+    /// Its content, with the rule to publish by and the room that it takes.
+    Wanted(PublishRule, u64),
     /// Its digest, before it is known.
     Asked(Decision),
     /// What of its content is there already, before the rest is wanted.
@@ -190,7 +191,9 @@ impl Decide<'_> {
                 let found = found.next().unwrap_or_else(|| Err(undecided()));
                 match found.and_then(|found| self.decided(&entry, end, found, &mut answer)) {
                     Ok(Decided::Settled) => {}
-                    Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+                    Ok(Decided::Wanted(rule, room_bytes)) => {
+                        answer.objects.push((index as u32, Expected { entry, rule, room_bytes }));
+                    }
                     Ok(Decided::Asked(found)) => {
                         let is_large = entry.size_bytes() > self.job.options.chunk_bytes;
                         let place = (self.job.compares_chunks() && is_large).then(|| self.job.delta_places.clone());
@@ -232,9 +235,9 @@ impl Decide<'_> {
             let differs = match compared {
                 Compared::Whole { candidate, is_same } => self.conclude(candidate, is_same, &mut answer),
                 Compared::Chunks(delta) => {
-                    let Delta { index, entry, rule, large, .. } = delta;
+                    let Delta { index, entry, rule, room_bytes, large, .. } = delta;
                     self.want_large(&entry, large, &mut answer);
-                    answer.objects.push((index as u32, Expected { entry, rule }));
+                    answer.objects.push((index as u32, Expected { entry, rule, room_bytes }));
                     None
                 }
                 Compared::Asked => None,
@@ -268,7 +271,9 @@ impl Decide<'_> {
         }
         let causes = policy::causes(&entry, &found) | cause::CONTENT;
         match self.publish(&entry, End::Known, (PublishRule::Replace, entry.size_bytes()), causes, answer) {
-            Ok(Decided::Wanted(rule)) => answer.objects.push((index as u32, Expected { entry, rule })),
+            Ok(Decided::Wanted(rule, room_bytes)) => {
+                answer.objects.push((index as u32, Expected { entry, rule, room_bytes }));
+            }
             Ok(Decided::Differs(delta)) => return Some(delta.placed(index)),
             Ok(_) => {}
             Err(e) => self.failed(&entry, e.kind, e.message(), answer),
@@ -276,8 +281,9 @@ impl Decide<'_> {
         None
     }
 
-    fn send(&self, first: u64, mut answer: Answer) {
+    fn send(&mut self, first: u64, mut answer: Answer) {
         let job = self.job;
+        self.room.tabled(&answer.objects);
         job.tell_changes(std::mem::take(&mut answer.changes));
         // Large objects need to know the batch they are part of; it is complete only now.
         // What was compared came later than its neighbours.
@@ -308,16 +314,9 @@ impl Decide<'_> {
     }
 
     /// Ends the job before it fills the destination.
-    fn check_room(&self) {
-        let decider = &self.job.decider;
-        let show = |bytes| model::quantity::ByteCount(bytes);
-        if self.wanted_bytes > decider.free_bytes {
-            let (needed, free) = (show(self.wanted_bytes), show(decider.free_bytes));
-            let text = format!("no space at the destination: {needed} needed so far, {free} free");
-            self.job.cancel(CloseCode::NoSpace, &text);
-        } else if decider.free_inodes.is_some_and(|free| self.wanted_files > free) {
-            let text = format!("no room for more files at the destination: {} needed so far", self.wanted_files);
-            self.job.cancel(CloseCode::NoSpace, &text);
+    fn check_room(&mut self) {
+        if let Some(lack) = self.room.lack(self.job) {
+            self.job.cancel(CloseCode::NoSpace, &lack);
         }
     }
 }

@@ -10,6 +10,7 @@ use super::needs;
 use super::policy::{self, Step};
 use crate::progress::count;
 use model::change::cause;
+use model::options::Compare;
 use model::{Change, End, Entry, Kind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,10 +50,12 @@ impl Decide<'_> {
         Ok(Decided::Settled)
     }
 
-    /// What is followed may have been published by this job before, in a directory that it made and that is not looked at.
+    /// What is described again may have been published by this job before, in a directory that it made and that is not looked at.
     pub(super) fn rule_of(&self, entry: &Entry, rule: PublishRule) -> PublishRule {
-        let is_again = entry.id.0 >= REPLACEMENT_FIRST && self.job.is_followed.load(Relaxed);
-        if is_again { PublishRule::Replace } else { rule }
+        let job = self.job;
+        let may_replace = !job.options.no_clobber && job.options.compare != Compare::Exists;
+        let may_be_ours = job.is_followed.load(Relaxed) || may_replace && job.sink.is_fresh(entry.parent);
+        if entry.id.0 >= REPLACEMENT_FIRST && may_be_ours { PublishRule::Replace } else { rule }
     }
 
     /// Gives a file that has its content what else its source has. What cannot be done is no failure of the file.
@@ -104,11 +107,9 @@ impl Decide<'_> {
         }
         self.change(entry, causes, answer);
         // How much of a file is holes is not known before it is written.
-        if !job.options.fidelity.sparse {
-            self.wanted_bytes = self.wanted_bytes.saturating_add(size.saturating_sub(replaced_bytes));
-        }
-        self.wanted_files += u64::from(rule == PublishRule::NoReplace);
+        let mut room_bytes = if job.options.fidelity.sparse { 0 } else { size.saturating_sub(replaced_bytes) };
         if job.options.is_dry_run {
+            self.room.want(room_bytes, rule);
             count(&job.progress.counters.bytes_done, size);
             answer.links.push(id);
             return Ok(Decided::Settled);
@@ -122,18 +123,20 @@ impl Decide<'_> {
                 return Ok(Decided::Settled);
             }
             // Whoever opened it first has reserved room for all of it.
-            let spared = if large.range().is_some() { size } else { large.held_bytes().max(large.spared_bytes) };
-            self.wanted_bytes = self.wanted_bytes.saturating_sub(spared);
+            let taken_bytes = if large.range().is_some() { size } else { large.taken_bytes() };
+            room_bytes = room_bytes.saturating_sub(taken_bytes);
+            self.room.want(room_bytes, rule);
             self.probe_if_large(size.saturating_sub(large.spared_bytes));
-            if let Some(delta) = Delta::start(job, entry, rule, &large, replaced_bytes) {
+            if let Some(delta) = Delta::start(job, entry, (rule, room_bytes), &large, replaced_bytes) {
                 return Ok(Decided::Differs(Box::new(delta)));
             }
             self.want_large(entry, large, answer);
         } else {
+            self.room.want(room_bytes, rule);
             self.probe_if_large(size);
             answer.wanted.push(id);
         }
-        Ok(Decided::Wanted(rule))
+        Ok(Decided::Wanted(rule, room_bytes))
     }
 
     /// Wants what is missing of an object that travels in chunks.

@@ -33,6 +33,8 @@ pub struct Delta {
     pub index: usize,
     pub entry: Entry,
     pub rule: PublishRule,
+    /// As in `Expected`.
+    pub room_bytes: u64,
     pub large: Arc<Large>,
     old: Arc<dyn SourceFile>,
     file: Arc<dyn StagedFile>,
@@ -48,7 +50,7 @@ impl Delta {
     pub fn start(
         job: &ReceiveJob,
         entry: &Entry,
-        rule: PublishRule,
+        (rule, room_bytes): (PublishRule, u64),
         large: &Arc<Large>,
         old_bytes: u64,
     ) -> Option<Delta> {
@@ -70,7 +72,8 @@ impl Delta {
         let file = large.staging(job, entry).ok()??;
         large.keep_place(job.delta_places.clone());
         let (entry, large) = (entry.clone(), large.clone());
-        Some(Delta { index: 0, entry, rule, large, old, file, chunks, asked: 0..0, copied: Vec::new() })
+        let (index, asked, copied) = (0, 0..0, Vec::new());
+        Some(Delta { index, entry, rule, room_bytes, large, old, file, chunks, asked, copied })
     }
 
     /// With its place in its batch.
@@ -110,7 +113,7 @@ impl Delta {
             return Ok(None);
         }
         of_chunk(&*self.old, extent, job.options.digest, &mut |at, block| {
-            count(&job.progress.blocks_compared, 1);
+            count(&job.progress.worked, 1);
             self.file.write_at(at, block)?;
             Ok(!job.end.is_set())
         })

@@ -10,9 +10,10 @@ use super::receive::{LaneError, StreamLane};
 use super::{ReceiveJob, commit};
 use crate::limits::{DRAIN_LANES_MAX, LANE_BYTES, PERMIT_PATIENCE, STORAGE_STALLED};
 use crate::stream::{Breaker, Stream};
-use model::Extent;
 use model::progress::Stage;
+use model::{Extent, ExtentSet};
 use os::time::Instant;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,7 +105,7 @@ fn drain(lane: &mut StreamLane<'_, Spooled>, hold: &Hold, frame: Arc<Frame>) {
             let mut table = job.table.lock().unwrap();
             let over: Vec<_> = frame.what.objects().filter(|id| !table.is_open(*id)).collect();
             drop(table);
-            hold.settled(over.into_iter());
+            hold.let_go(over.into_iter());
         }
         Err(e) => {
             lane.writer.give_back();
@@ -149,15 +150,26 @@ pub(super) fn make_durable(job: &Arc<ReceiveJob>, written: Vec<(Arc<Large>, Arc<
     let mut objects: Vec<&Arc<Large>> = written.iter().map(|(large, _)| large).collect();
     objects.sort_by_key(|large| large.id);
     objects.dedup_by_key(|large| large.id);
-    for large in objects {
+    for large in &objects {
         if let Err(e) = large.checkpoint() {
             commit::ask_for_all(job, large, &e);
         }
     }
+    let of_each = || objects.iter().map(|large| (large.id, large.durable())).collect();
+    // Whoever has left sends nothing again.
+    let outlasting: Option<HashMap<u64, ExtentSet>> = hold.is_left().then(of_each);
     let is_open = |id: u64| job.table.lock().unwrap().is_open(id);
+    let goes_with_job = |id: u64, extent: Extent| {
+        let outlasting = outlasting.as_ref().and_then(|outlasting| outlasting.get(&id));
+        outlasting.is_some_and(|outlasting| !outlasting.contains(extent))
+    };
+    let kept = |large: &Large, extent: Extent| match large.kept(extent) {
+        Kept::Staged if goes_with_job(large.id, extent) => Kept::Pending,
+        kept => kept,
+    };
     let became = |(large, frame): (Arc<Large>, Arc<Frame>)| {
         let kept = match frame.what {
-            What::Chunk { extent, .. } if is_open(large.id) => large.kept(Extent::new(extent.start, extent.end)),
+            What::Chunk { extent, .. } if is_open(large.id) => kept(&large, Extent::new(extent.start, extent.end)),
             _ => Kept::Staged,
         };
         (large, frame, kept)
@@ -194,6 +206,9 @@ pub(super) fn keep_durable(job: &Arc<ReceiveJob>) {
         }
         job.leave_if_buffered();
     }
+    // What came to its end is not to come back, and the rest is for whoever carries the job on.
+    let due = hold.take_due(Duration::ZERO);
+    hold.make_durable(due);
 }
 
 /// A frame of the spool as a stream.

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use store::SinkFacts;
 use wire::listing::Described;
 use wire::message::{DigestRecord, FailureRecord, Names, Seal};
 
@@ -34,8 +33,6 @@ pub struct Decider {
     arrived: Condvar,
     /// The event that was taken last is being looked at.
     is_busy: AtomicBool,
-    pub free_bytes: u64,
-    pub free_inodes: Option<u64>,
     /// What the one object is to be called; if it turns out to be a directory, the name is of its parent.
     pub rename_to: Mutex<Option<Name>>,
     /// Told to the sender at the end.
@@ -43,13 +40,11 @@ pub struct Decider {
 }
 
 impl Decider {
-    pub fn new(facts: &SinkFacts, rename_to: Option<Name>) -> Decider {
+    pub fn new(rename_to: Option<Name>) -> Decider {
         Decider {
             events: Mutex::default(),
             arrived: Condvar::new(),
             is_busy: AtomicBool::new(false),
-            free_bytes: facts.free_bytes,
-            free_inodes: facts.free_inodes,
             rename_to: Mutex::new(rename_to),
             directory_failures: Mutex::default(),
         }

@@ -8,6 +8,7 @@ use super::decide::Decide;
 use super::prune::{self, Removed};
 use super::{resume, tell};
 use crate::job::Ending;
+use crate::progress::count;
 use model::{Failure, mutant};
 use std::sync::atomic::Ordering::Relaxed;
 use store::Durability;
@@ -25,6 +26,7 @@ impl Decide<'_> {
             return;
         }
         for entry in self.directories.iter().rev() {
+            count(&job.progress.worked, 1);
             if let Err(e) = job.sink.finish_directory(entry) {
                 let failure = Failure { path: job.sink.path(entry), kind: e.kind, message: e.message() };
                 self.directory_failed(failure);

@@ -8,27 +8,29 @@
 //! - A frame stays until what is in it is settled; while there is a sender that could send it again, a chunk of a larger object
 //!   until it is durable in staging, and the chunk that seals its object until the object is settled.
 //! - When the job ends without its end, what it holds stays for whoever carries it to its place next.
+//! - What storage refuses of a job that has no sender stays for the next time.
 //!
-//! Not here: receiving into it (`receive::keep`), draining (`receive::drain`), and doing it without the sender (`replay`).
+//! Not here: what describes the frames, and making both durable (`journal`), receiving into it (`receive::keep`), draining
+//! (`receive::drain`), and doing it without the sender (`replay`).
 
 mod frame;
+mod journal;
 mod lateness;
 
 pub(super) use self::frame::{Frame, REST_HEAD, What};
+pub(super) use self::journal::{Told, Untold, settled_in};
 pub(crate) use self::lateness::{Lateness, is_slow};
 use super::large::{Kept, Large};
 use crate::job::End;
-use crate::memory::Permit;
 use model::options::Buffer;
 use model::{Extent, ExtentSet, mutant};
 use os::sync::{Condvar, Mutex};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::spool::{Kind, Owner, Parcel, Room, Spool};
-use wire::Message;
-use wire::message::{self, ExtentRecord};
+use wire::message::ExtentRecord;
 
 /// How often whoever waits for room looks whether the job is over.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
@@ -67,6 +69,11 @@ struct State {
     durable_due_bytes: u64,
     covered: HashMap<u64, Covered>,
     frames: BTreeMap<u64, Weak<Frame>>,
+    /// Ids of what came to its end, and was not put down yet; and of what an earlier holder put down.
+    settled: ExtentSet,
+    over: ExtentSet,
+    /// What storage did not take, and may take later.
+    refused: HashSet<u64>,
     lost: Option<String>,
     is_over: bool,
     /// The sender said that it leaves the rest to this side.
@@ -80,29 +87,6 @@ struct State {
 struct Covered {
     extents: ExtentSet,
     is_sealed: bool,
-}
-
-/// A message as it is put down, and whether the sender leaves with it.
-pub(crate) struct Told {
-    frame: Vec<u8>,
-    is_leave: bool,
-}
-
-impl Told {
-    pub fn bytes(&self) -> usize {
-        self.frame.len()
-    }
-}
-
-struct Untold {
-    frame: Vec<u8>,
-    _charge: Option<Permit>,
-}
-
-/// What the thread has to do that makes things durable.
-pub(crate) struct Due {
-    messages: Vec<Untold>,
-    pub frames: Vec<Arc<Frame>>,
 }
 
 impl Hold {
@@ -160,43 +144,12 @@ impl Hold {
         self.waiting_bytes.load(Relaxed)
     }
 
-    /// What is put down of a message, if it describes what comes.
-    pub fn told(&self, message: &Message) -> Option<Told> {
-        let is_kept = matches!(
-            message,
-            Message::Entries(_)
-                | Message::SourceFailures(_)
-                | Message::ListEnd(_)
-                | Message::Names(_)
-                | Message::Finish(_)
-        );
-        let is_leave = matches!(message, Message::Finish(finish) if finish.is_buffered);
-        let is_told = is_kept && self.has_journal && self.how != Buffer::Never;
-        is_told.then(|| Told { frame: message::encode(message.clone()), is_leave })
-    }
-
-    /// Puts down a message that was accepted, before any of what it describes can come. `charge` goes with it until it is in the
-    /// spool.
-    pub fn note(&self, Told { frame, is_leave }: Told, charge: Option<Permit>) {
-        let mut state = self.state.lock().unwrap();
-        state.is_left |= is_leave;
-        if state.lost.is_none() {
-            state.untold.push_back(Untold { frame, _charge: charge });
-            self.changed.notify_all();
-        }
-    }
-
-    /// Notes what was asked for, in the endpoint's words: the first of the journal.
-    pub fn begin(&self, opening: Vec<u8>) {
-        self.state.lock().unwrap().untold.push_front(Untold { frame: opening, _charge: None });
-    }
-
     /// Room for a frame that is to wait here; nothing when it is to go straight to storage.
     pub fn room(&self, frame_bytes: u64, is_store_slow: &dyn Fn() -> bool, end: &End) -> Option<Room> {
         loop {
-            let (is_empty, may_take) = {
+            let (need_not_wait, may_take) = {
                 let state = self.state.lock().unwrap();
-                (state.frames.is_empty(), state.lost.is_none() && !state.is_over)
+                (state.frames.is_empty() || state.is_left, state.lost.is_none() && !state.is_over)
             };
             let takes = match self.how {
                 Buffer::Never => false,
@@ -208,8 +161,8 @@ impl Hold {
             }
             match self.spool.reserve_within(self.owner, Kind::Content, frame_bytes, ROOM_INTERVAL) {
                 Ok(Some(room)) => return Some(room),
-                // Others have it all, or there never is room for so much.
-                Ok(None) if is_empty => return None,
+                // Others have it all, or there never is room for so much; or what is here waits for what comes, and not for storage.
+                Ok(None) if need_not_wait || self.is_handed_on() => return None,
                 Ok(None) => self.forget_released(),
                 Err(e) => self.lose(&e.to_string()),
             }
@@ -362,80 +315,71 @@ impl Hold {
         std::mem::take(&mut state.until_durable)
     }
 
-    /// Objects came to their end.
+    /// Objects came to their end: that is put down, and what waits of them is let go.
     pub fn settled(&self, ids: impl Iterator<Item = u64>) {
+        let ids: Vec<u64> = ids.collect();
+        let mut state = self.state.lock().unwrap();
+        if self.has_journal && state.lost.is_none() {
+            for id in ids.iter().map(|id| Extent::new(*id, id.saturating_add(1))) {
+                if !state.over.contains(id) {
+                    state.settled.insert(id);
+                }
+            }
+        }
+        drop(state);
+        self.let_go(ids.into_iter());
+    }
+
+    /// What waits of objects that came to their end is not wanted any more.
+    pub fn let_go(&self, ids: impl Iterator<Item = u64>) {
         let mut state = self.state.lock().unwrap();
         if state.until_settled.is_empty() && state.covered.is_empty() {
             return;
         }
+        let State { until_settled, covered, refused, .. } = &mut *state;
         let frames: Vec<_> = ids
+            .filter(|id| !refused.contains(id))
             .filter_map(|id| {
-                state.covered.remove(&id);
-                state.until_settled.remove(&id)
+                covered.remove(&id);
+                until_settled.remove(&id)
             })
             .collect();
         drop(state);
         drop(frames);
     }
 
-    /// What is to be made durable, or nothing after `patience`.
-    pub fn take_due(&self, patience: Duration) -> Due {
+    /// Storage did not take an object, and may take it later: what is here of it stays.
+    pub fn refuse(&self, id: u64) {
+        self.state.lock().unwrap().refused.insert(id);
+    }
+
+    pub fn is_refused(&self, id: u64) -> bool {
+        self.state.lock().unwrap().refused.contains(&id)
+    }
+
+    pub fn has_refused(&self) -> bool {
+        !self.state.lock().unwrap().refused.is_empty()
+    }
+
+    /// These came to their end while an earlier holder had them: what is here of them is not wanted any more.
+    pub fn pass_over(&self, settled: ExtentSet) {
         let mut state = self.state.lock().unwrap();
-        if state.untold.is_empty() && state.unsynced.is_empty() {
-            state = self.changed.wait_timeout(state, patience).unwrap().0;
-        }
-        Due { messages: state.untold.drain(..).collect(), frames: std::mem::take(&mut state.unsynced) }
+        let is_over = |id: u64| settled.contains(Extent::new(id, id.saturating_add(1)));
+        let is_wanted = |frame: &Arc<Frame>| !frame.what.objects().all(is_over);
+        state.ready.retain(is_wanted);
+        state.unsynced.retain(is_wanted);
+        state.until_settled.retain(|id, _| !is_over(*id));
+        state.over = settled;
     }
 
-    /// Makes durable what is due. Frames that may be called buffered come back.
-    pub fn make_durable(&self, due: Due) -> Vec<Arc<Frame>> {
-        match self.try_make_durable(&due) {
-            Ok(()) => {
-                let mut state = self.state.lock().unwrap();
-                // What was let go meanwhile is in staging.
-                for frame in due.frames.iter().filter(|frame| Arc::strong_count(frame) > 1) {
-                    if let What::Chunk { extent, is_seal, .. } = frame.what {
-                        let covered = state.covered.entry(extent.object).or_default();
-                        covered.extents.insert(Extent::new(extent.start, extent.end));
-                        covered.is_sealed |= is_seal;
-                    }
-                }
-                due.frames
-            }
-            Err(why) => {
-                self.lose(&why);
-                Vec::new()
-            }
-        }
+    /// It came to its end while an earlier holder had it.
+    pub fn was_settled(&self, id: u64) -> bool {
+        self.state.lock().unwrap().over.contains(Extent::new(id, id.saturating_add(1)))
     }
 
-    fn try_make_durable(&self, due: &Due) -> Result<(), String> {
-        if !self.has_journal {
-            return Ok(());
-        }
-        let written: Vec<Parcel> =
-            due.messages.iter().map(|message| self.write_journal(&message.frame)).collect::<Result<_, _>>()?;
-        if due.frames.is_empty() && written.is_empty() {
-            return Ok(());
-        }
-        if !mutant::is_on("buffered-before-sync") {
-            let frames = due.frames.iter().map(|frame| frame.parcel());
-            self.spool.sync(written.iter().chain(frames)).map_err(|e| e.to_string())?;
-        }
-        self.state.lock().unwrap().journal.extend(written);
-        Ok(())
-    }
-
-    fn write_journal(&self, message: &[u8]) -> Result<Parcel, String> {
-        let room = self.spool.reserve(self.owner, Kind::Journal, message.len() as u64).map_err(|e| e.to_string())?;
-        let mut room = room.ok_or("other jobs have all of the buffer")?;
-        room.write(message).and_then(|()| room.commit()).map_err(|e| e.to_string())
-    }
-
-    /// All that was noted and kept is durable.
-    pub fn is_durable(&self) -> bool {
-        let state = self.state.lock().unwrap();
-        state.untold.is_empty() && state.unsynced.is_empty()
+    /// The sender said that it leaves the rest to this side.
+    pub fn is_left(&self) -> bool {
+        self.state.lock().unwrap().is_left
     }
 
     /// Takes nothing in any more. What is in it is read as long as it can be.
@@ -505,6 +449,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let Ok(state) = self.state.get_mut() else { return };
         if state.is_over {
+            // A message that was on its way to the spool may have come there afterwards.
+            let _ = self.spool.end(self.owner);
             return;
         }
         let content: Vec<_> = state.frames.values().filter_map(Weak::upgrade).collect();

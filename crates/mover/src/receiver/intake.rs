@@ -55,6 +55,10 @@ impl Decide<'_> {
             return Ok(false);
         }
         self.links.note(entry);
+        if self.job.was_settled(entry.id.0) {
+            answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
+            return Ok(false);
+        }
         // Where nothing is removed the sender has left out what is not within them, unless it changed since.
         let is_to_be_bound = options.deletion.is_some() || entry.id.0 >= REPLACEMENT_FIRST;
         if is_to_be_bound && !options.selection.bounds.admit(entry) {
@@ -67,6 +71,9 @@ impl Decide<'_> {
     pub(super) fn failed(&self, entry: &Entry, kind: FailureKind, message: String, answer: &mut Answer) {
         if kind == FailureKind::NoSpace {
             return self.job.no_space(entry, &message);
+        }
+        if self.job.is_for_next_time(entry, kind, &message) {
+            return;
         }
         let path = self.job.sink.path(entry);
         let failure = Failure { path, kind, message };

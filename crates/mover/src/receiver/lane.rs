@@ -170,7 +170,7 @@ impl<'a> Writer<'a> {
         digest: Digest,
         outcome: &mut Outcome,
     ) {
-        let Expected { entry, rule } = listed.expected(index);
+        let Expected { entry, rule, .. } = listed.expected(index);
         let entry = file.entry(entry);
         self.clock.enter(Stage::Create);
         let written = self.sink.create(&entry, *rule).and_then(|()| {
@@ -232,16 +232,20 @@ impl<'a> Writer<'a> {
             // Nobody asked for it, or not any more.
             Some(None) => (0, None),
         };
-        let found = self.job.table.lock().unwrap().take(id);
+        let found = match told {
+            Some(_) => self.take_proved(id),
+            None => self.job.table.lock().unwrap().take(id),
+        };
         let mut error = None;
         let target = match found {
             Found::NotNow => Target::Drop,
             Found::Small(listed, index) => {
                 if header.extent != Extent::new(0, listed.expected(index).entry.size_bytes()) {
+                    self.job.table.lock().unwrap().expect_again(id);
                     return Err(malformed("a chunk is not the whole of an object that is one chunk long"));
                 }
                 self.clock.enter(Stage::Create);
-                let Expected { entry, rule } = listed.expected(index);
+                let Expected { entry, rule, .. } = listed.expected(index);
                 error = self.sink.create(entry, *rule).err();
                 Target::Small(listed, index)
             }
@@ -373,19 +377,27 @@ impl<'a> Writer<'a> {
         if let Some(OpenChunk { target: Target::Small(listed, index), .. }) = self.open.take()
             && !mutant::is_on("forget-broken-chunk")
         {
-            self.job.broke_off(listed.expected(index).entry.id.0);
+            let id = listed.expected(index).entry.id.0;
+            match self.beside() {
+                Some(place) => self.broke_off_beside(place, id),
+                None => self.job.broke_off(id),
+            }
         }
     }
 
     /// Judges the open chunk and does with it what is to be done.
     pub fn end(&mut self, trailer: &ChunkTrailer, digest: Digest) -> Result<(), Refusal> {
-        if self.is_queued() {
+        // After an error too: what is under way belongs to this chunk, and so does what becomes of it.
+        if matches!(&self.open, Some(OpenChunk { target: Target::Large(_, _, true, _), .. })) {
             self.clock.enter(Stage::Write);
             self.note_queue_error();
         }
         let Some(open) = self.open.take() else { return Ok(()) };
         let coming = open.coming;
         let (header, id) = (coming.header, coming.id);
+        if coming.told.is_some() {
+            self.job.table.lock().unwrap().was_read(id);
+        }
         let verdict = verify::chunk(trailer, header.object, header.extent, digest);
         let verdict = match self.beside().map(|place| self.proved(place, &coming, verdict)) {
             Some(None) => {
@@ -493,6 +505,9 @@ impl<'a> Writer<'a> {
                 if let Some(place) = self.place {
                     recorded_among(place, &large, header.extent, &recorded);
                 }
+                if !self.job.charge_pieces(&large) {
+                    return Ok(());
+                }
                 // What went into staging that died is not held: all of the object is asked for again.
                 if !matches!(recorded, Ok(None)) && told.is_none() {
                     self.job.port.send(Message::Held(Held { job: self.job.number, extents: vec![extent] }));
@@ -530,3 +545,6 @@ const NOT_ITS_OWN: &str = "content that does not belong to the object it is sent
 fn malformed(what: &str) -> Refusal {
     Refusal::new(CloseCode::Malformed, what)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 //! - The object is complete when a sender sealed it (`feeders`: one version of the source was read) and every byte is held; exactly
 //!   one caller is told so.
 
+mod account;
 mod endless;
 mod feeders;
 mod growing;
@@ -85,6 +86,8 @@ struct State {
     is_discarded: bool,
     /// What an earlier attempt left is in the staging, and is not held.
     has_set_aside: bool,
+    /// The job was over before all of that was read back: its journal is as it was, and not gone on with.
+    is_left: bool,
     /// Chunks recorded since the last checkpoint.
     is_dirty: bool,
     /// What a checkpoint vouches for: a later attempt finds it, after a power loss too.
@@ -158,14 +161,20 @@ impl Large {
         self.object.state.lock().unwrap().held.clone()
     }
 
-    /// What of it is durable in staging.
+    /// What of it is durable in staging: a later attempt finds it there.
     pub fn durable(&self) -> ExtentSet {
-        self.object.state.lock().unwrap().durable.clone()
+        let state = self.object.state.lock().unwrap();
+        let (file, durable) = (state.file.clone(), state.durable.clone());
+        drop(state);
+        match file {
+            Some(file) => file.confirmed(&durable),
+            None => durable,
+        }
     }
 
     pub fn kept(&self, extent: Extent) -> Kept {
         let state = self.object.state.lock().unwrap();
-        let has_no_journal = state.appender.is_none() && !state.is_complete();
+        let has_no_journal = state.appender.is_none() && !state.is_complete() && !state.is_left;
         match state.held.contains(extent) {
             false => Kept::Lost,
             true if has_no_journal || state.durable.contains(extent) => Kept::Staged,
@@ -344,6 +353,10 @@ impl Large {
         let mut state = self.object.state.lock().unwrap();
         let size = state.complete_bytes?;
         let file = state.file.take()?;
+        if !state.durable.is_empty() {
+            // Whoever asks for it later has no file to ask.
+            state.durable = file.confirmed(&state.durable);
+        }
         state.delta_place = None;
         let chunks: Vec<Digest> = state.digests.values().copied().collect();
         Some((file, algorithm.combine(&chunks, self.chunk_bytes, size), size))

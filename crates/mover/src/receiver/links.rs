@@ -56,7 +56,7 @@ impl HardLinks {
     }
 
     pub fn add(&mut self, first: ObjectId, entry: &Entry) {
-        self.names.push((first.0, entry.clone()));
+        self.names.push((first.0, Entry { attributes: None, ..entry.clone() }));
     }
 
     /// Makes the names; `failed` hears of each that was not made.
@@ -67,6 +67,7 @@ impl HardLinks {
             if job.end.is_set() {
                 break;
             }
+            count(&job.progress.worked, 1);
             let linked = match self.files.get(first) {
                 Some(file) if is_out_of_bounds(&job.options, file) => Ok(Linked::Kept),
                 Some(file) => job.sink.make_hard_link(file, entry, rule(&job.options)),

@@ -10,6 +10,8 @@ use store::PublishRule;
 pub struct Expected {
     pub entry: Entry,
     pub rule: PublishRule,
+    /// What it takes on storage beyond what it replaces and what is there of it already.
+    pub room_bytes: u64,
 }
 
 /// A batch of the listing after it was decided.

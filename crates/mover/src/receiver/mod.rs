@@ -3,7 +3,7 @@
 //! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing (`events` wait
 //! for it, `answer` is what it decided of a batch), `naming` what it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
 //! holds large objects, `gather` has several holders bring them, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end (`sealed_list` to programs at the destination) and `retry` what is asked for again. `charge` accounts
-//! for what is described, `hold` has what waits in a buffer for slow storage (`buffered` tells the sender of it, `replay` carries it on
+//! for what is described, `room` for what it takes on storage, `hold` has what waits in a buffer for slow storage (`buffered` tells the sender of it, `replay` carries it on
 //! without a sender), `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
 //!
 //! Invariants:
@@ -25,6 +25,7 @@ mod answer;
 mod decide;
 mod intake;
 mod deciding;
+mod room;
 mod delta;
 mod compare;
 mod census;
@@ -60,6 +61,10 @@ fn is_of_followed(described: &Described) -> bool {
 }
 
 #[cfg(test)]
+mod by_hand;
+#[cfg(test)]
+mod headway_tests;
+#[cfg(test)]
 mod zeros;
 
 pub use asked::Asked;
@@ -85,7 +90,8 @@ use model::{Change, End as ObjectEnd, Entry, JobId, Name, Pin, TransferOptions};
 use os::sync::Mutex;
 use queue::Committer;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{Durability, Engines, Footing, Sink, SinkFacts};
 pub(crate) use surplus::Surplus;
@@ -129,6 +135,8 @@ pub struct ReceiveJob {
     /// Entries settled in all, and at the last grant.
     settled: AtomicU64,
     granted_at: AtomicU64,
+    /// Objects that the sender gave up and that were not looked at yet.
+    failures_waiting: AtomicU64,
     is_finish_heard: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
@@ -227,13 +235,14 @@ impl ReceiveJob {
             owners_told: AtomicU64::new(0),
             listing: Mutex::new(listing),
             asked: OnceLock::new(),
-            decider: Decider::new(&facts, spec.rename_to),
+            decider: Decider::new(spec.rename_to),
             committer: Committer::default(),
             facts,
             engine_used: OnceLock::new(),
             tries: Mutex::default(),
             settled: AtomicU64::new(0),
             granted_at: AtomicU64::new(0),
+            failures_waiting: AtomicU64::new(0),
             is_finish_heard: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
             has_growing: AtomicBool::new(false),
@@ -325,14 +334,12 @@ impl ReceiveJob {
             Message::SourceFailures(failures) => {
                 self.put_down(told);
                 if let Some(place) = self.place.get().filter(|place| !place.is_lead()) {
-                    for record in failures.failures.iter().filter(|record| record.object != 0) {
-                        place.gave_up(record.object);
-                        self.count_settled(1);
-                    }
+                    place.gave_up(failures.failures.iter().map(|record| record.object).filter(|object| *object != 0));
                     return Ok(());
                 }
                 for record in failures.failures.into_iter().filter(|record| self.charge_failure(record)) {
-                    match self.is_followed.load(Relaxed) {
+                    // Dropping what is staged of an object may wait for storage.
+                    match record.object != 0 || self.is_followed.load(Relaxed) {
                         true => self.take_failure(record),
                         false => self.source_failed(record),
                     }
@@ -377,6 +384,7 @@ impl ReceiveJob {
     }
 
     fn take_times(&self, times: Times) {
+        self.progress.mark_there.store(times.headway, Relaxed);
         self.progress.set_there(crate::report::times_from_wire(&times));
         *self.progress.stream_facts.lock().unwrap() = crate::report::facts_from_wire(&times, times.lanes);
         // An older sender tells none, and what is no name is nobody's.
@@ -408,8 +416,9 @@ impl ReceiveJob {
     /// The sender says that everything is settled. It is believed once, after the whole listing, and when nothing of what was
     /// decided is open; what was described and not decided yet is looked at by the decider, which takes things in order.
     fn take_finish(&self) -> Result<(), Refusal> {
-        // What was given up of what grows waits with the descriptions, and is looked at before this.
-        let is_open = !self.is_followed.load(Relaxed) && !self.table.lock().unwrap().is_empty();
+        // What was given up waits with the descriptions, and is looked at before this.
+        let waits = self.is_followed.load(Relaxed) || self.failures_waiting.load(Acquire) > 0;
+        let is_open = !waits && !self.table.lock().unwrap().is_empty();
         if !self.progress.is_listing_complete.load(Relaxed) || is_open {
             return Err(Refusal::new(CloseCode::WrongState, NOT_SETTLED));
         }
@@ -461,7 +470,7 @@ impl ReceiveJob {
         // What several bring is looked after in their book.
         let is_beside = self.place.get().is_some_and(|place| !place.is_lead());
         let is_owed = !is_beside && (is_in_frame || is_wanted && !is_draining || is_last_word_owed);
-        Headway { mark: self.progress.mark(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
+        Headway { mark: self.progress.headway(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 
     /// Ends the job here: threads stop, what is staged and verified of large objects is kept for the next attempt.
@@ -505,8 +514,8 @@ impl ReceiveJob {
 
     /// Where this side's time went, for the sender.
     pub fn tell_times(&self) {
-        let facts = Default::default();
-        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &self.progress.here(), &facts, "")));
+        let (mark, times, facts) = (self.progress.mark(), self.progress.here(), Default::default());
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, mark, &times, &facts, "")));
     }
 }
 

@@ -9,6 +9,7 @@
 use super::ReceiveJob;
 use super::census::Census;
 use super::surplus::Surplus;
+use crate::progress::count;
 use crate::report::Removal;
 use model::change::{Subject, cause};
 use model::filter::Filter;
@@ -111,7 +112,10 @@ fn pass(
             }
         },
         failed,
-        goes_on: &|| removed.get() < max && !job.end.is_set(),
+        goes_on: &|| {
+            count(&job.progress.worked, 1);
+            removed.get() < max && !job.end.is_set()
+        },
     };
     match by {
         By::Census(..) => job.sink.prune(&mut prune),

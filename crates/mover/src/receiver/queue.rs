@@ -3,7 +3,7 @@
 use super::large::Large;
 use super::listed::Listed;
 use crate::job::End;
-use crate::limits::COMMIT_QUEUE_MAX;
+use crate::limits::{COMMIT_LARGE_MAX, COMMIT_QUEUE_MAX};
 use model::Digest;
 use os::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -26,8 +26,27 @@ pub enum Item {
 
 #[derive(Default)]
 pub struct Committer {
-    queue: Mutex<VecDeque<Item>>,
+    queue: Mutex<Queue>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    /// Large ones among them.
+    large: usize,
+}
+
+impl Queue {
+    fn has_room_for(&self, item: &Item) -> bool {
+        let has_room = self.large < COMMIT_LARGE_MAX || !matches!(item, Item::Large(_));
+        has_room && self.items.len() < COMMIT_QUEUE_MAX
+    }
+
+    fn put(&mut self, item: Item) {
+        self.large += usize::from(matches!(item, Item::Large(_)));
+        self.items.push_back(item);
+    }
 }
 
 impl Committer {
@@ -35,13 +54,13 @@ impl Committer {
     /// dropped, and what they staged is swept with their lane.
     pub fn push(&self, item: Item, end: &End) {
         let mut queue = self.queue.lock().unwrap();
-        while queue.len() >= COMMIT_QUEUE_MAX {
+        while !queue.has_room_for(&item) {
             if end.is_set() {
                 return;
             }
             queue = self.changed.wait_timeout(queue, Duration::from_millis(100)).unwrap().0;
         }
-        queue.push_back(item);
+        queue.put(item);
         self.changed.notify_all();
     }
 
@@ -52,11 +71,31 @@ impl Committer {
     /// Everything that waits, or nothing after `patience`.
     pub fn take(&self, patience: Duration) -> Vec<Item> {
         let mut queue = self.queue.lock().unwrap();
-        if queue.is_empty() {
+        if queue.items.is_empty() {
             queue = self.changed.wait_timeout(queue, patience).unwrap().0;
         }
-        let items = queue.drain(..).collect();
+        queue.large = 0;
+        let items = queue.items.drain(..).collect();
         self.changed.notify_all();
         items
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_keep_files_open_wait_for_room_sooner_than_others() {
+        let large = super::super::large::tests::large(16, Arc::new(super::super::zeros::Zeros));
+        let mut queue = Queue::default();
+        for _ in 0..COMMIT_LARGE_MAX {
+            assert!(queue.has_room_for(&Item::Large(large.clone())));
+            queue.put(Item::Large(large.clone()));
+        }
+        assert!(!queue.has_room_for(&Item::Large(large)) && queue.has_room_for(&Item::Link(1)));
+        let committer = Committer { queue: Mutex::new(queue), ..Committer::default() };
+        assert_eq!(committer.take(Duration::ZERO).len(), COMMIT_LARGE_MAX);
+        assert_eq!(committer.queue.lock().unwrap().large, 0);
     }
 }

@@ -103,9 +103,9 @@ fn carry_or_turn_aside<S: Stream>(
     };
     std::thread::scope(|scope| {
         let Ok(other) = std::thread::Builder::new().name("aside".into()).spawn_scoped(scope, go_on) else {
-            return carry(job, Lent::new(&lending, hold.spool()), clock);
+            return carry(job, Lent::new(&lending, hold), clock);
         };
-        let end = carry(job, Lent::new(&lending, hold.spool()), clock);
+        let end = carry(job, Lent::new(&lending, hold), clock);
         lending.done();
         other.thread().unpark();
         if matches!(end, Err(LaneError::Refused(_))) {

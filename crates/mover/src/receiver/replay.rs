@@ -1,24 +1,28 @@
 //! Carries a job on without its sender, from what lies in a buffer: the messages that described it, in their order, then the content.
 //!
-//! Invariant: what was sent of an object is enough for it, or it stays what it was: nothing is published that is not whole.
+//! Invariants:
+//! - What was sent of an object is enough for it, or it stays what it was: nothing is published that is not whole.
+//! - What came to its end once is not brought to its place again: whatever stands there by now is newer.
+//! - What storage refuses and may take later stays here, and all the rest is brought to its place.
 //!
 //! Not here: which jobs there are, and when they are tried again (`session::draining`).
 
 use super::ReceiveJob;
 use super::drain::start_missing;
 use super::events::Event;
-use super::hold::Hold;
+use super::hold::{Hold, settled_in};
 use super::large::Large;
 use crate::job::{Ending, Port};
+use model::name::Escaped;
 use model::options::Buffer;
-use model::{JobId, Pin, Warrant};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use model::{Entry, ExtentSet, FailureKind, JobId, Pin, Warrant};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::spool::{OWNER_BYTES, Owner, Spool};
 use wire::frame::HEADER_BYTES;
-use wire::message::{self, Open};
-use wire::{Message, Refusal};
+use wire::message::{self, Open, Resend};
+use wire::{Message, Refusal, bounded};
 
 const INTERVAL: Duration = Duration::from_millis(20);
 const OPENING_MAGIC: &[u8; 8] = b"twopen 1";
@@ -93,18 +97,36 @@ impl ReceiveJob {
     pub fn wait_in(&self, spool: Arc<Spool>, how: Buffer) {
         self.buffer_in(Hold::of_client(spool, owner_of(self.sender, self.id), how));
     }
+
+    /// Whether storage may take later what it refuses of a job that has no sender: what is here of it stays, and the job is tried again.
+    pub(super) fn is_for_next_time(&self, entry: &Entry, kind: FailureKind, why: &str) -> bool {
+        use FailureKind::{NotFound, Other, Permission, ReadError, ReadOnly, WriteError};
+        let may_pass = matches!(kind, NotFound | Other | Permission | ReadError | ReadOnly | WriteError);
+        let is_here = |hold: &&Hold| may_pass && hold.is_alone() && hold.has(entry.id.0);
+        let Some(hold) = self.hold.get().filter(is_here) else { return false };
+        hold.refuse(entry.id.0);
+        let why = format!("{}: {why}", Escaped(&self.sink.path(entry)));
+        let again = Resend { job: self.number, why: bounded(&why).to_owned(), ..Resend::default() };
+        self.port.send(again.into());
+        true
+    }
+
+    /// It came to its end before the job lost its sender, or when it was carried on before.
+    pub(super) fn was_settled(&self, id: u64) -> bool {
+        self.replayed.get().is_some() && self.hold.get().is_some_and(|hold| hold.was_settled(id))
+    }
 }
 
-/// Nobody hears what the job says; that it asks for something again is noted.
+/// Nobody hears what the job says; why it first asks for something again is noted.
 #[derive(Default)]
 pub(crate) struct Deaf {
-    asks: AtomicBool,
+    asks: OnceLock<String>,
 }
 
 impl Port for Deaf {
     fn send(&self, message: Message) {
-        if matches!(message, Message::Resend(_)) {
-            self.asks.store(true, Relaxed);
+        if let Message::Resend(again) = message {
+            let _ = self.asks.set(again.why);
         }
     }
 }
@@ -124,16 +146,17 @@ pub(crate) enum Came {
 /// When the messages are not what a sender may say.
 pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -> Result<Came, Refusal> {
     let hold = job.hold.get().expect("it is carried on from there");
+    hold.pass_over(settled_before(messages)?);
     let _ = job.replayed.set(hold.objects().into_iter().collect());
     job.listing.lock().unwrap().grant(u64::MAX);
     job.start();
     let mut is_finished = false;
     for bytes in messages {
-        match message::decode(&bytes[HEADER_BYTES.min(bytes.len())..])? {
+        match decode(bytes)? {
             // Done when the rest is.
             Some(Message::Finish(_)) => is_finished = true,
+            Some(Message::Settled(_)) | None => {}
             Some(message) => job.handle(message)?,
-            None => {}
         }
         while !job.decider.is_idle() && !job.end.is_set() {
             job.end.wait(INTERVAL / 10);
@@ -147,14 +170,14 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
         start_missing(job);
         // In this order: what leaves the hold was settled before.
         let is_empty = hold.is_empty();
-        let is_settled = job.table.lock().unwrap().is_empty();
+        let is_settled = job.table.lock().unwrap().is_empty() && !hold.has_refused();
         if is_settled && may_finish && job.progress.is_listing_complete.load(Relaxed) {
             if !std::mem::replace(&mut is_asked_to_finish, true) {
                 job.is_finish_heard.store(true, Relaxed);
                 job.decider.push(Event::Finish);
             }
-        } else if port.asks.load(Relaxed) && hold.is_drained() {
-            job.stop(Ending::Lost("storage did not take all of it".into()));
+        } else if let Some(why) = port.asks.get().filter(|_| hold.is_drained() && !is_under_way(job, hold)) {
+            job.stop(Ending::Lost(format!("storage did not take all of it: {why}")));
         } else if is_settled || is_empty || is_in_vain(job, hold) {
             let lost = if is_finished { lost(job, hold) } else { None };
             // Otherwise the rest was never sent.
@@ -167,6 +190,30 @@ pub(crate) fn replay(job: &Arc<ReceiveJob>, messages: &[Vec<u8>], port: &Deaf) -
         Some(Ending::Finished(_)) => Came::Through,
         Some(Ending::Lost(_)) if is_through => Came::Through,
         _ => Came::Stuck,
+    })
+}
+
+/// What an earlier holder brought to its end, as it put down.
+fn settled_before(messages: &[Vec<u8>]) -> Result<ExtentSet, Refusal> {
+    let mut settled = ExtentSet::new();
+    for bytes in messages {
+        if let Some(Message::Settled(told)) = decode(bytes)? {
+            settled_in(&told, &mut settled);
+        }
+    }
+    Ok(settled)
+}
+
+fn decode(bytes: &[u8]) -> Result<Option<Message>, Refusal> {
+    message::decode(&bytes[HEADER_BYTES.min(bytes.len())..])
+}
+
+/// Something that storage took is on its way to its name.
+fn is_under_way(job: &ReceiveJob, hold: &Hold) -> bool {
+    let open = job.table.lock().unwrap().open_objects();
+    open.into_iter().filter(|(id, ..)| !hold.is_refused(*id)).any(|(id, _, large)| match large {
+        Some(large) => large.is_complete(),
+        None => job.table.lock().unwrap().is_under_way(id),
     })
 }
 

@@ -6,6 +6,7 @@
 //!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
 //!   the name of the data file included. So it is at another host's storage that is never told to sync
 //!   (`StagedFile::outlasts_its_host`). A storage that cannot be read back gives its own word (`StagedFile::kept`).
+//! - A job that is over changes nothing of the log: what it did not read back is there for the next attempt.
 
 use crate::block::Block;
 use ledger::extent_log::{self, Appender, Continuation, Header, Replayed};
@@ -134,7 +135,8 @@ pub struct Held {
     pub appender: Option<Appender>,
 }
 
-/// Reads the journal of an earlier attempt, or starts one. When `is_over` says so, what was not read back yet is given up.
+/// Reads the journal of an earlier attempt, or starts one. When `is_over` says so, before what is read back next, the journal stays
+/// as it is, and is not gone on with.
 pub fn open(
     file: &dyn StagedFile,
     journal: &[u8],
@@ -154,7 +156,12 @@ pub fn open(
     let mut chunks = sure.to_vec();
     let by_word = kept.into_iter().flatten().zip(&replayed.extents);
     chunks.extend(by_word.filter(|(is_there, _)| *is_there).map(|(_, chunk)| *chunk));
-    for (extent, digest) in doubtful.iter().take_while(|_| !is_over()) {
+    let mut is_cut = false;
+    for (extent, digest) in doubtful {
+        is_cut = is_over();
+        if is_cut {
+            break;
+        }
         if digest_of(file, *extent, header, object_bytes)? == Some(*digest)
             || model::mutant::is_on("trust-log-after-reboot")
         {
@@ -163,6 +170,9 @@ pub fn open(
     }
     // The log does not know where its object ends.
     chunks.retain(|(extent, _)| extent.end == object_bytes.min(extent.start.saturating_add(header.chunk_bytes)));
+    if is_cut {
+        return Ok(Held { chunks, appender: None });
+    }
     match replayed.continuation(&header.boot) {
         Some(Continuation { keep_bytes, appender }) if chunks.len() == replayed.extents.len() => {
             file.truncate_journal(keep_bytes as u64)?;
@@ -173,7 +183,7 @@ pub fn open(
 }
 
 /// What an earlier attempt left of an object that grows: how far it reaches from its start, and a journal that says so. All of it
-/// is read back.
+/// is read back, unless `is_over` says that it is not worth it any more: then the journal stays as it is.
 pub fn open_growing(
     file: &dyn StagedFile,
     journal: &[u8],
@@ -187,8 +197,11 @@ pub fn open_growing(
         return Ok((frontier, None));
     };
     for (extent, crc) in replayed.into_iter().flat_map(|replayed| replayed.prefixes.into_values()) {
+        if is_over() {
+            return Ok((frontier, None));
+        }
         let before = frontier.clone();
-        if extent.start != frontier.end() || is_over() || !frontier.advance(file, extent.end)? {
+        if extent.start != frontier.end() || !frontier.advance(file, extent.end)? {
             frontier = before;
             break;
         }
@@ -321,12 +334,18 @@ mod tests {
     use super::super::zeros::Zeros;
     use super::*;
     use model::{Generation, Kind, Name, ObjectId};
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use store::{PublishRule, Result};
 
-    /// As `Zeros`, on another host that syncs nothing.
-    struct FarZeros;
+    /// As `Zeros`, if need be on another host that syncs nothing. Counts what is done to its journal.
+    #[derive(Default)]
+    struct Noted {
+        is_far: bool,
+        changes: AtomicU32,
+    }
 
-    impl StagedFile for FarZeros {
+    impl StagedFile for Noted {
         fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
             Zeros.write_at(offset, bytes)
         }
@@ -334,12 +353,14 @@ mod tests {
             Zeros.read_at(offset, buffer)
         }
         fn outlasts_its_host(&self) -> bool {
-            false
+            !self.is_far
         }
         fn append_journal(&self, bytes: &[u8]) -> Result<()> {
+            self.changes.fetch_add(1, Relaxed);
             Zeros.append_journal(bytes)
         }
         fn truncate_journal(&self, length: u64) -> Result<()> {
+            self.changes.fetch_add(1, Relaxed);
             Zeros.truncate_journal(length)
         }
         fn checkpoint(&self) -> Result<()> {
@@ -387,7 +408,45 @@ mod tests {
         assert_eq!(held(2, false), [2]);
         assert_eq!((held(1, true), held(2, true)), (vec![0], vec![]));
         // A checkpoint at a host that syncs nothing vouches for nothing: that host may have been restarted meanwhile.
-        assert_eq!((held_of(&FarZeros, 1, false), held_of(&FarZeros, 1, true)), (vec![2], vec![]));
+        let far = Noted { is_far: true, ..Noted::default() };
+        assert_eq!((held_of(&far, 1, false), held_of(&far, 1, true)), (vec![2], vec![]));
+    }
+
+    #[test]
+    fn a_job_that_is_over_leaves_the_journal_to_the_next_attempt_as_it_was() {
+        let (algorithm, chunk_bytes) = (DigestAlgorithm::Crc64Nvme, 1 << 10);
+        let header = Header {
+            algorithm,
+            chunk_bytes,
+            object_bytes: None,
+            stem: b"stem".to_vec(),
+            boot: [1; 16],
+            job: JobId([1; 16]),
+            name: b"data".to_vec(),
+        };
+        let (file, chunks) = (Noted::default(), 3);
+        let changes = || file.changes.swap(0, Relaxed);
+        let (mut log, mut appender) = extent_log::start(&header).unwrap();
+        for start in (0..chunks).map(|chunk| chunk * chunk_bytes) {
+            let mut hasher = ChunkHasher::new(algorithm, start);
+            hasher.update(&[0; 1 << 10]);
+            let extent = Extent::new(start, start + chunk_bytes);
+            log.extend_from_slice(&appender.extent(extent, &hasher.finish(false)).unwrap());
+        }
+        let open = |is_over: &dyn Fn() -> bool| open(&file, &log, (&header, chunks * chunk_bytes), is_over).unwrap();
+        let asked = Cell::new(0);
+        let held = open(&|| asked.replace(asked.get() + 1) > 0);
+        assert_eq!((held.chunks.len(), held.appender.is_none(), changes()), (1, true, 0));
+        let held = open(&|| false);
+        assert_eq!((held.chunks.len(), held.appender.is_some()), (3, true));
+        assert!(changes() > 0);
+
+        let (mut log, mut appender) = extent_log::start(&header).unwrap();
+        log.extend(Frontier::new(chunk_bytes).note(&Zeros, chunks * chunk_bytes, &mut appender).unwrap());
+        let (frontier, appender) = open_growing(&file, &log, &header, &|| true).unwrap();
+        assert_eq!((frontier.end(), appender.is_none(), changes()), (0, true, 0));
+        let (frontier, appender) = open_growing(&file, &log, &header, &|| false).unwrap();
+        assert_eq!((frontier.end(), appender.is_some()), (chunks * chunk_bytes, true));
     }
 
     #[test]

@@ -271,7 +271,7 @@ fn of_staged(
             let why = "what was written there is gone";
             return Err(store::Error::of_kind(FailureKind::WriteError, "read staged file", b"", why));
         }
-        count(&job.progress.blocks_compared, 1);
+        count(&job.progress.worked, 1);
         hasher.update(&block[..read]);
         at += read as u64;
     }

@@ -125,7 +125,7 @@ impl ReceiveJob {
             words.published.push((entry.id.0, published.is_chunked.then(|| published.digest.to_bytes())));
         }
         for (id, size_bytes) in &outcome.skipped {
-            table.settle(*id);
+            table.give_up(*id);
             count(&counters.files_skipped, 1);
             count(&counters.bytes_skipped, *size_bytes);
         }
@@ -133,7 +133,7 @@ impl ReceiveJob {
         let ended = || {
             let published = outcome.published.iter().map(|p| p.listed.expected(p.index).entry.id.0);
             let others = outcome.skipped.iter().map(|(id, _)| *id).chain(outcome.failed.iter().map(|(id, _)| *id));
-            published.chain(others)
+            published.chain(others).chain(outcome.links.iter().copied())
         };
         self.tries.lock().unwrap().ended(ended());
         self.let_go(ended());
@@ -177,8 +177,11 @@ impl ReceiveJob {
         if kind == FailureKind::NoSpace {
             return self.no_space(entry, &message);
         }
+        if self.is_for_next_time(entry, kind, &message) {
+            return;
+        }
         // Two lanes may have failed it with two chunks: it is told once.
-        let Some(slot) = self.table.lock().unwrap().settle(entry.id.0) else { return };
+        let Some(slot) = self.table.lock().unwrap().give_up(entry.id.0) else { return };
         if let Some(large) = slot.large {
             large.discard();
         }
@@ -206,3 +209,6 @@ impl ReceiveJob {
         self.port.send(Message::Credit(credit));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,12 @@
 
 use super::large::Large;
 use super::listed::Listed;
+use crate::stream::Breaker;
 use model::{Entry, Name, ObjectId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use store::PublishRule;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -29,8 +31,12 @@ struct Held {
 pub struct Table {
     batches: BTreeMap<u64, Held>,
     large: BTreeMap<u64, Arc<Large>>,
+    /// Of lanes that are reading a small object and may be broken off.
+    readers: HashMap<u64, Breaker>,
     /// Made when the first object is described again, which few jobs see, and kept from then on.
     places: Option<Places>,
+    /// Room that was to be taken by objects which came to their end without it, as far as nobody has asked.
+    released_bytes: u64,
 }
 
 /// Open objects by where they go: digests of parent and name, under a key that no peer knows, and ids.
@@ -55,6 +61,15 @@ pub enum Found {
 }
 
 pub struct Slot {
+    pub large: Option<Arc<Large>>,
+}
+
+/// An object of which nothing is staged by a lane: what came of it is in its own staging, if it has one.
+pub struct ToCome {
+    pub room_bytes: u64,
+    pub size_bytes: u64,
+    /// Nothing stood at its name.
+    pub is_new: bool,
     pub large: Option<Arc<Large>>,
 }
 
@@ -96,6 +111,24 @@ impl Table {
         }
     }
 
+    /// The same for a lane that may be broken off until it has read all of the object.
+    pub fn take_by(&mut self, id: u64, breaker: &Breaker) -> Found {
+        let found = self.take(id);
+        if let Found::Small(..) = found {
+            self.readers.insert(id, breaker.clone());
+        }
+        found
+    }
+
+    /// Breaks off the lane that is reading a small object.
+    pub fn reader(&self, id: u64) -> Option<Breaker> {
+        self.readers.get(&id).cloned()
+    }
+
+    pub fn was_read(&mut self, id: u64) {
+        self.readers.remove(&id);
+    }
+
     /// Whether an object that waited for storage is still wanted. From here on it is not voided.
     pub fn begin_publishing(&mut self, id: u64) -> bool {
         // Chunks of a large one are in the hands of many lanes, and it is in those of none.
@@ -113,17 +146,37 @@ impl Table {
         self.find(id).is_some_and(|(held, index)| held.states[index] != State::Settled)
     }
 
+    /// Its content is with a lane, or on its way to its name.
+    pub fn is_under_way(&mut self, id: u64) -> bool {
+        let is_it = |state: State| matches!(state, State::Receiving | State::Publishing);
+        self.find(id).is_some_and(|(held, index)| is_it(held.states[index]))
+    }
+
     pub fn is_publishing(&mut self, id: u64) -> bool {
         self.find(id).is_some_and(|(held, index)| held.states[index] == State::Publishing)
     }
 
     /// Settles an object that will not come, unless it has come so far that it is being published.
     pub fn void(&mut self, id: u64) -> Option<Slot> {
-        if self.is_publishing(id) { None } else { self.settle(id) }
+        if self.is_publishing(id) { None } else { self.give_up(id) }
+    }
+
+    /// Marks an object settled that gets no name; `None` when it was settled before.
+    pub fn give_up(&mut self, id: u64) -> Option<Slot> {
+        let room_bytes = self.open_object(id).map_or(0, |(listed, index)| listed.expected(index).room_bytes);
+        let slot = self.settle(id)?;
+        self.released_bytes = self.released_bytes.saturating_add(room_bytes);
+        Some(slot)
+    }
+
+    /// What was released since the last call.
+    pub fn take_released_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.released_bytes)
     }
 
     /// A lane or the committer gives an object back: it will come again.
     pub fn expect_again(&mut self, id: u64) {
+        self.was_read(id);
         if let Some((held, index)) = self.find(id)
             && matches!(held.states[index], State::Receiving | State::Publishing)
         {
@@ -155,6 +208,7 @@ impl Table {
             let first = held.listed.first;
             self.batches.remove(&first);
         }
+        self.was_read(id);
         Some(Slot { large: self.large.remove(&id) })
     }
 
@@ -206,6 +260,22 @@ impl Table {
         self.batches.values().flat_map(of).collect()
     }
 
+    /// What is wanted and not in the hands of a lane.
+    pub fn to_come(&self) -> Vec<ToCome> {
+        let of = |held: &Held| {
+            let is_expected = |index: usize| held.states.get(index).is_some_and(|state| *state == State::Expected);
+            let expected = held.listed.objects.iter().filter(|(index, _)| is_expected(*index as usize));
+            let object = |(_, expected): &(u32, super::listed::Expected)| ToCome {
+                room_bytes: expected.room_bytes,
+                size_bytes: expected.entry.size_bytes(),
+                is_new: expected.rule == PublishRule::NoReplace,
+                large: self.large.get(&expected.entry.id.0).cloned(),
+            };
+            expected.map(object).collect::<Vec<_>>()
+        };
+        self.batches.values().flat_map(of).collect()
+    }
+
     /// Where an object that came to no end yet is described.
     pub fn open_object(&mut self, id: u64) -> Option<(Arc<Listed>, usize)> {
         let (held, index) = self.find(id).filter(|(held, index)| held.states[*index] != State::Settled)?;
@@ -226,7 +296,6 @@ mod tests {
     use super::super::listed::Expected;
     use super::*;
     use model::{Generation, Kind};
-    use store::PublishRule;
 
     thread_local! {
         pub static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
@@ -242,7 +311,7 @@ mod tests {
         let generation = Generation::default();
         let (parent, attributes) = (ObjectId::ROOT, None);
         let entry = Entry { id, parent, name, kind: Kind::File, mode: 0o644, generation, attributes };
-        let expected = Expected { entry, rule: PublishRule::NoReplace };
+        let expected = Expected { entry, rule: PublishRule::NoReplace, room_bytes: 0 };
         Arc::new(Listed { first, described: 1, objects: vec![(0, expected)], _charge: None })
     }
 
@@ -272,6 +341,20 @@ mod tests {
         assert!(table.begin_publishing(5) && table.void(5).is_none());
         assert!(table.settle(5).is_some() && table.is_empty());
         assert!(!is_taken(&mut table) && table.settle(5).is_none());
+    }
+
+    #[test]
+    fn whoever_reads_a_small_object_can_be_broken_off_until_all_of_it_was_read() {
+        let mut table = Table::default();
+        table.insert(listed(5), Vec::new());
+        let breaker: Breaker = Arc::new(|| ());
+        let is_taken = |table: &mut Table| matches!(table.take_by(5, &breaker), Found::Small(..));
+        assert!(is_taken(&mut table) && table.reader(5).is_some());
+        assert!(!is_taken(&mut table) && table.reader(5).is_some());
+        table.expect_again(5);
+        assert!(table.reader(5).is_none() && is_taken(&mut table));
+        table.was_read(5);
+        assert!(table.reader(5).is_none() && !is_taken(&mut table), "it waits for storage");
     }
 
     #[test]

@@ -5,12 +5,12 @@ use super::SendJob;
 use super::questions::Question;
 use crate::digest::{chunk_at, of_chunk, of_file};
 use crate::progress::count;
-use model::{End, Extent, Kind};
+use model::{End, Extent, FailureKind, Generation, Kind};
 use os::time::Instant;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{SourceLane, SourceObject};
+use store::{SourceFile, SourceLane, SourceObject};
 use wire::limits::CHUNK_DIGESTS_MAX;
 use wire::message::{AskDigests, DigestRecord, Digests};
 use wire::{CloseCode, Message, Refusal};
@@ -18,6 +18,8 @@ use wire::{CloseCode, Message, Refusal};
 /// Answers told in one message, and how often the thread looks whether the job still runs.
 const ANSWERS_AT_ONCE: usize = 512;
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How often what was sealed is read while it gets another mode, owner or name.
+const READS_MAX: u32 = 5;
 /// What was answered waits so long for what is answered next.
 const TOLD_WITHIN: Duration = Duration::from_millis(50);
 
@@ -70,7 +72,7 @@ fn run(job: &Arc<SendJob>) {
     let (mut answers, mut told) = (Vec::new(), Instant::now());
     while !job.end.is_set() && !job.is_complete() {
         let mut state = job.asked.state.lock().unwrap();
-        let Some(Question { object, chunks }) = state.queue.pop_front() else {
+        let Some(question) = state.queue.pop_front() else {
             if answers.is_empty() {
                 drop(job.asked.arrived.wait_timeout(state, PATIENCE).unwrap());
             } else {
@@ -80,9 +82,10 @@ fn run(job: &Arc<SendJob>) {
             continue;
         };
         drop(state);
-        let digest = digest_of(job, &mut *lane, &object, chunks).unwrap_or_default();
-        answers.push(DigestRecord { object: object.entry.id.0, digest });
-        let is_enough = answers.len() >= ANSWERS_AT_ONCE || object.entry.size_bytes() > (1 << 20);
+        let entry = &question.object.entry;
+        let (object, is_large) = (entry.id.0, entry.size_bytes() > (1 << 20));
+        answers.push(DigestRecord { object, digest: answer(job, &mut *lane, question) });
+        let is_enough = answers.len() >= ANSWERS_AT_ONCE || is_large;
         if is_enough || told.elapsed() >= TOLD_WITHIN {
             tell(job, &mut answers);
             told = Instant::now();
@@ -109,36 +112,83 @@ fn chunks_of(asked: &AskDigests) -> Result<Option<Range<u64>>, Refusal> {
     is_fit.then_some(Some(asked.chunk_first..end)).ok_or_else(malformed)
 }
 
-/// `None` when it cannot be read, or is not what was described any more: its content then tells why.
-fn digest_of(
+/// Nothing where an object is not what was described any more, or cannot be read: its content then tells why. What grew and was
+/// sealed was sent already, and fails here.
+fn answer(job: &SendJob, lane: &mut dyn SourceLane, Question { object, chunks }: Question) -> Vec<u8> {
+    let (held, is_sealed) = {
+        let book = job.book.lock().unwrap();
+        // What grew may have another name by now.
+        (book.files.get(&object.entry.id.0).cloned(), book.sealed.contains_key(&object.entry.id.0))
+    };
+    let file = held.map_or_else(|| lane.open(&object), Ok);
+    let told = match is_sealed {
+        true => file.and_then(|file| sealed_digests(job, &*file, &object, chunks)),
+        false => file.and_then(|file| {
+            let told = digests_of(job, &*file, &object, chunks)?;
+            Ok(told.filter(|_| file.generation().is_ok_and(|now| now == object.entry.generation)))
+        }),
+    };
+    match told {
+        Ok(told) => told.unwrap_or_default(),
+        // What has gone, or has another name, is told of by whoever follows it.
+        Err(e) if is_sealed && e.kind != FailureKind::NotFound => {
+            job.source_failed(&object, e.kind, e.message());
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The same of what grew and was sealed. Another mode, owner or name is no other content, and whoever follows the file does not tell
+/// of it: what was read while it got one is read again.
+fn sealed_digests(
     job: &SendJob,
-    lane: &mut dyn SourceLane,
+    file: &dyn SourceFile,
     object: &SourceObject,
     chunks: Option<Range<u64>>,
-) -> Option<Vec<u8>> {
-    // What grew may have another name by now.
-    let held = job.book.lock().unwrap().files.get(&object.entry.id.0).cloned();
-    let file = held.map_or_else(|| lane.open(object), Ok).ok()?;
+) -> store::Result<Option<Vec<u8>>> {
+    let sealed = &object.entry.generation;
+    let content = |now: &Generation| (now.size_bytes, now.modified, now.version.object());
+    let mut before = file.generation()?;
+    for _ in 0..READS_MAX {
+        if content(&before) != content(sealed) {
+            return Ok(None);
+        }
+        let told = digests_of(job, file, object, chunks.clone())?;
+        let now = file.generation()?;
+        if told.is_none() || now == before {
+            return Ok(told);
+        }
+        before = now;
+    }
+    let why = "its mode, owner or links were changed each time it was compared";
+    Err(store::Error::of_kind(FailureKind::Changed, "read file", b"", why))
+}
+
+/// `None` when it has another length by now, or the job is over.
+fn digests_of(
+    job: &SendJob,
+    file: &dyn SourceFile,
+    object: &SourceObject,
+    chunks: Option<Range<u64>>,
+) -> store::Result<Option<Vec<u8>>> {
     let goes_on = || {
-        count(&job.progress.blocks_compared, 1);
+        count(&job.progress.worked, 1);
         !job.end.is_set()
     };
     let (size, algorithm) = (object.entry.size_bytes(), job.options.digest);
-    let told = match chunks {
-        None => of_file(&*file, size, algorithm, &goes_on).ok()??.to_bytes(),
-        Some(chunks) => {
-            let mut told = Vec::with_capacity(algorithm.digest_bytes() * (chunks.end - chunks.start) as usize);
-            for chunk in chunks {
-                let extent = chunk_at(chunk, job.options.chunk_bytes, size);
-                if extent == Extent::new(0, size) {
-                    told.extend_from_slice(&of_file(&*file, size, algorithm, &goes_on).ok()??.to_bytes());
-                    continue;
-                }
-                let digest = of_chunk(&*file, extent, algorithm, &mut |_, _| Ok(goes_on())).ok()??;
-                told.extend_from_slice(&digest.to_bytes());
-            }
-            told
-        }
+    let Some(chunks) = chunks else {
+        return Ok(of_file(file, size, algorithm, &goes_on)?.map(|digest| digest.to_bytes()));
     };
-    (file.generation().ok()? == object.entry.generation).then_some(told)
+    let mut told = Vec::with_capacity(algorithm.digest_bytes() * (chunks.end - chunks.start) as usize);
+    for chunk in chunks {
+        let extent = chunk_at(chunk, job.options.chunk_bytes, size);
+        let digest = match extent == Extent::new(0, size) {
+            true => of_file(file, size, algorithm, &goes_on)?,
+            false => of_chunk(file, extent, algorithm, &mut |_, _| Ok(goes_on()))?,
+        };
+        let Some(digest) = digest else { return Ok(None) };
+        told.extend_from_slice(&digest.to_bytes());
+    }
+    Ok(Some(told))
 }

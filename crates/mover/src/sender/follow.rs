@@ -4,12 +4,14 @@
 //! Invariants:
 //! - Ids count up in the order of the descriptions. A name that was described before is described as a replacement.
 //! - What marks others as complete is described after all of them are settled.
-//! - A file that went on after it was settled is described again; nothing of it is lost.
+//! - A file that went on after it was settled is described again; nothing of it is lost. After a failure that waits (`again`).
 //!
 //! Not here: what a file's end is (`store`), and whether the receiver has what the source has (`digests`, and `seal` there).
 
+mod again;
 mod behind;
 
+use self::again::Pauses;
 use super::lag::Alarms;
 use super::scan::Scan;
 use super::whole::Waiting;
@@ -20,6 +22,7 @@ use crate::progress::count;
 use model::follow::LagAlarm;
 use model::progress::Behind;
 use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId, mutant};
+use os::sync::MutexGuard;
 use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -52,6 +55,7 @@ pub fn run(job: &Arc<SendJob>) {
         ids: HashMap::from([(0, ObjectId::ROOT)]),
         files: BTreeMap::new(),
         sealed_twice: BTreeSet::new(),
+        pauses: Pauses::default(),
         waiting: Waiting::new(takes_whole),
         resting: HashMap::new(),
         directories: HashMap::new(),
@@ -101,6 +105,7 @@ impl Book {
         self.files.remove(&id);
         self.lags.forget(id);
         self.sealed.remove(&id);
+        self.failed.remove(&id);
         self.final_bytes.remove(&id);
     }
 }
@@ -116,6 +121,23 @@ impl SendJob {
             observer.followed(&Followed::Rewritten { path: self.source.path(&object) });
         }
         Ok(())
+    }
+
+    /// The order of replacements and the book, once something may be described; nothing where that is not waited for any more. Lanes
+    /// that describe something again get on meanwhile: what they send is settled, and makes room.
+    fn when_describable(&self, is_over: &dyn Fn() -> bool) -> Option<(MutexGuard<'_, ()>, MutexGuard<'_, Book>)> {
+        loop {
+            let order = self.replacing.lock().unwrap();
+            let book = self.book.lock().unwrap();
+            if book.split.describable() > 0 {
+                return Some((order, book));
+            }
+            drop(order);
+            if is_over() {
+                return None;
+            }
+            drop(self.work.wait_timeout(book, super::CLAIM_PATIENCE).unwrap());
+        }
     }
 
     /// There was less of a file that grows than had been seen: what becomes of it is the watch's to tell.
@@ -146,6 +168,7 @@ struct Following<'a> {
     files: BTreeMap<u64, File>,
     /// Of those, what was sealed, went on and was sealed again before it was settled: as which of the two is not told.
     sealed_twice: BTreeSet<u64>,
+    pauses: Pauses,
     waiting: Waiting,
     /// Of files that rest, until they are settled: there may be very many, and the watch knows what they are.
     resting: HashMap<u64, ObjectId>,
@@ -174,6 +197,7 @@ impl Following<'_> {
             self.take(event);
             events += 1;
         })?;
+        self.pauses.due(Instant::now()).into_iter().for_each(|(number, bytes)| self.grown(number, bytes));
         self.has_surplus |= events >= MANY;
         self.scan.flush();
         self.scan.flush_failures();
@@ -268,6 +292,7 @@ impl Following<'_> {
     }
 
     fn keep(&mut self, number: u64, object: &SourceObject, held: Option<Arc<dyn SourceFile>>) {
+        self.pauses.tried(number);
         if !object.is_growing() {
             self.files.remove(&number);
             self.resting.insert(number, object.entry.id);
@@ -289,14 +314,7 @@ impl Following<'_> {
         let before = self.id_of(number).map(|id| id.0);
         let job = self.job;
         {
-            let _order = job.replacing.lock().unwrap();
-            let mut book = job.book.lock().unwrap();
-            while book.split.describable() == 0 {
-                if job.end.is_set() {
-                    return;
-                }
-                book = job.work.wait_timeout(book, super::CLAIM_PATIENCE).unwrap().0;
-            }
+            let Some((_order, mut book)) = job.when_describable(&|| job.end.is_set()) else { return };
             let replaced = before.filter(|id| book.split.settle(*id).is_some());
             if replaced.is_none() {
                 count(&job.progress.counters.files_listed, 1);
@@ -316,8 +334,18 @@ impl Following<'_> {
 
     fn grown(&mut self, number: u64, available_bytes: u64) {
         let Some(file) = self.files.get(&number).filter(|file| !file.is_missed) else { return };
-        if self.is_settled(file.object.entry.id.0) {
-            return self.go_on(number, available_bytes);
+        let id = file.object.entry.id.0;
+        if self.is_settled(id) {
+            let failed = self.job.book.lock().unwrap().failed.remove(&id);
+            failed.inspect(|at| self.pauses.failed(number, *at));
+            if self.pauses.is_over(number, available_bytes, Instant::now()) {
+                return self.go_on(number, available_bytes);
+            }
+            // At the latest when it is complete.
+            if let Some(file) = self.files.get_mut(&number) {
+                file.has_gone_on = true;
+            }
+            return;
         }
         let Some(file) = self.files.get_mut(&number) else { return };
         file.has_gone_on |= file.ended.take().is_some();
@@ -437,7 +465,9 @@ impl Following<'_> {
 
     fn gone(&mut self, number: u64) {
         self.resting.remove(&number);
+        self.pauses.forget(number);
         let Some(file) = self.files.remove(&number) else { return };
+        self.job.book.lock().unwrap().failed.remove(&file.object.entry.id.0);
         if !file.is_missed && !self.is_settled(file.object.entry.id.0) {
             self.say(Followed::Vanished { path: self.job.source.path(&file.object) });
             let why = "it was removed before it was complete".to_owned();
@@ -449,11 +479,11 @@ impl Following<'_> {
     fn tell(&mut self, number: u64) {
         let Some(file) = self.files.get_mut(&number).filter(|file| !file.is_missed) else { return };
         let id = file.object.entry.id.0;
-        let mut book = self.job.book.lock().unwrap();
         let available = match &file.ended {
             Some(entry) => entry.size_bytes(),
-            None => without_hole(&book, id, file.available_bytes),
+            None => without_hole(self.job, id, file.available_bytes),
         };
+        let mut book = self.job.book.lock().unwrap();
         book.split.grow(id, available);
         book.lags.grown(id, available, Instant::now());
         // What an attempt before this one sent was there at once.
@@ -531,10 +561,14 @@ impl Following<'_> {
     }
 }
 
-/// Of what there is of a file: what lies before its first hole. What was preallocated is not written yet.
-fn without_hole(book: &Book, id: u64, available_bytes: u64) -> u64 {
-    let Some(file) = book.files.get(&id) else { return available_bytes };
-    let mut at = book.split.frontier(id).map_or(0, |(claimed, _)| claimed);
+/// Of what there is of a file: what lies before its first hole. What was preallocated is not written yet. Storage is asked, and nobody
+/// waits for it meanwhile.
+fn without_hole(job: &SendJob, id: u64, available_bytes: u64) -> u64 {
+    let book = job.book.lock().unwrap();
+    let (file, frontier) = (book.files.get(&id).cloned(), book.split.frontier(id));
+    drop(book);
+    let Some(file) = file else { return available_bytes };
+    let mut at = frontier.map_or(0, |(claimed, _)| claimed);
     while at < available_bytes {
         match file.piece(Extent::new(at, available_bytes)) {
             Piece::Data(data) => at = data.end,
@@ -542,4 +576,47 @@ fn without_hole(book: &Book, id: u64, available_bytes: u64) -> u64 {
         }
     }
     at.min(available_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::split::Split;
+    use super::*;
+    use crate::Progress;
+    use crate::job::Port;
+    use conformance::memory::{Memory, Rules};
+    use model::TransferOptions;
+
+    struct Nobody;
+
+    impl Port for Nobody {
+        fn send(&self, _: Message) {}
+    }
+
+    #[test]
+    fn whoever_waits_for_room_for_a_description_does_not_keep_lanes_from_describing() {
+        let (source, options) = (Memory::new(Rules::default()).source(), TransferOptions::default());
+        let job = SendJob::new(1, options, source, Arc::new(Nobody), Progress::new(), None);
+        job.book.lock().unwrap().split = Split::new(1 << 20, 0, 0);
+        let (waits, is_waiting) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let describing = scope.spawn(|| {
+                let note = || {
+                    let _ = waits.send(());
+                    false
+                };
+                job.when_describable(&note).is_some()
+            });
+            is_waiting.recv().unwrap();
+            let lane = scope.spawn(|| drop(job.replacing.lock().unwrap()));
+            let deadline = std::time::Instant::now() + Duration::from_secs(30);
+            while !lane.is_finished() && std::time::Instant::now() < deadline {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            let gets_on = lane.is_finished();
+            job.book.lock().unwrap().split.grant(1, 0);
+            job.work.notify_all();
+            assert!(describing.join().unwrap() && gets_on);
+        });
+    }
 }

@@ -68,6 +68,7 @@ impl Kept {
             let why = "its extended attributes were omitted: one job has room for 96 MiB of them in directories";
             self.warnings.note(why, &|| source.path(object));
             attributes.xattrs.clear();
+            attributes.are_incomplete = true;
             bytes = 0;
         }
         object.entry.attributes = Some(self.recent.add(attributes));

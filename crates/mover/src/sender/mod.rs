@@ -22,6 +22,7 @@ mod large;
 mod send;
 mod read_ahead;
 mod questions;
+mod reading;
 mod digests;
 mod start;
 mod kept;
@@ -45,9 +46,8 @@ use model::change::Subject;
 use model::fidelity::Warning;
 use model::mutant;
 use model::options::Wait;
-use model::progress::LaneTimes;
 use model::quantity::RATE_MIN;
-use model::{Change, Digest, End as ObjectEnd, Entry, Extent, Failure, FailureKind, ObjectId, TransferOptions};
+use model::{Change, Digest, End as ObjectEnd, Entry, Failure, FailureKind, ObjectId, TransferOptions};
 use os::sync::{Condvar, Mutex};
 use os::time::Instant;
 use split::{Ids, Split};
@@ -101,6 +101,7 @@ pub struct SendJob {
 /// Everything that changes, under one lock that is held for the time of a lookup, once for each pack or chunk.
 struct Book {
     split: Split,
+    /// Large objects that are being read, and what cannot be opened a second time, until it is settled.
     files: HashMap<u64, Arc<dyn SourceFile>>,
     /// Digests of what was read: of small objects whole, of large ones by chunk. Kept only for an observer.
     digests: HashMap<u64, BTreeMap<u64, Digest>>,
@@ -110,6 +111,8 @@ struct Book {
     final_bytes: HashMap<u64, u64>,
     /// Objects that grew and were sealed, as they are now.
     sealed: HashMap<u64, Entry>,
+    /// When objects that grow failed at the destination.
+    failed: HashMap<u64, Instant>,
     lags: lag::Lags,
     guard: guard::Guard,
     /// Frames that were read ahead, in their order.
@@ -138,6 +141,7 @@ impl SendJob {
             tries: HashMap::new(),
             final_bytes: HashMap::new(),
             sealed: HashMap::new(),
+            failed: HashMap::new(),
             lags: lag::Lags::default(),
             guard: guard::Guard::default(),
             ready: VecDeque::new(),
@@ -216,7 +220,10 @@ impl SendJob {
             Message::AskDigests(asked) => self.ask_digests(&asked)?,
             Message::Changes(changes) => self.changed(changes),
             Message::Warnings(told) => warnings_from_wire(&told).for_each(|warning| self.progress.warn(warning)),
-            Message::Times(times) => self.progress.set_there(crate::report::times_from_wire(&times)),
+            Message::Times(times) => {
+                self.progress.mark_there.store(times.headway, Relaxed);
+                self.progress.set_there(crate::report::times_from_wire(&times));
+            }
             Message::Finished(finished) => {
                 if !self.book.lock().unwrap().is_finish_sent {
                     return Err(Refusal::new(CloseCode::WrongState, "a job that is finished before it was asked to"));
@@ -278,6 +285,7 @@ impl SendJob {
         let mut delivered = Vec::new();
         let mut failures = Vec::new();
         let mut sealed = Vec::new();
+        let mut closed = Vec::new();
         let [mut published, mut skipped] = [&settled.published, &settled.skipped].map(|runs| Ids::of(runs));
         let wants_delivered = self.observer.as_ref().is_some_and(|o| o.wants_delivered());
         let digests =
@@ -291,7 +299,7 @@ impl SendJob {
             let size_bytes = book.final_bytes.remove(&id).unwrap_or(object.entry.size_bytes());
             count(&counters.files_done, 1);
             count(&counters.bytes_done, size_bytes);
-            book.files.remove(&id);
+            closed.extend(book.files.remove(&id));
             // It may have got another name when it was complete.
             let named = book.sealed.remove(&id).map(|entry| SourceObject { entry, ..object.clone() });
             if let Some(object) = &named {
@@ -311,13 +319,18 @@ impl SendJob {
         }
         for record in settled.failed {
             if let Some((batch, index)) = book.split.settle(record.object) {
-                book.files.remove(&record.object);
+                closed.extend(book.files.remove(&record.object));
+                if batch.objects[index].is_growing() {
+                    book.failed.insert(record.object, Instant::now());
+                }
                 failures.push(self.failure_of(&batch.objects[index], record));
             }
         }
         // Another thread may settle the last object meanwhile: the job must not end before these are counted and told.
         book.untold += 1;
         drop(book);
+        // It may wait for storage.
+        drop(closed);
         failures.into_iter().for_each(|failure| self.failed(failure));
         if let Some(observer) = &self.observer {
             if !delivered.is_empty() {
@@ -481,20 +494,6 @@ impl SendJob {
         }
     }
 
-    /// The open file of a large object, shared by its lanes.
-    pub(crate) fn file(
-        &self,
-        object: &SourceObject,
-        open: &mut dyn FnMut() -> store::Result<Arc<dyn SourceFile>>,
-    ) -> store::Result<Arc<dyn SourceFile>> {
-        if let Some(file) = self.book.lock().unwrap().files.get(&object.entry.id.0) {
-            return Ok(file.clone());
-        }
-        let opened = open()?;
-        let mut book = self.book.lock().unwrap();
-        Ok(book.files.entry(object.entry.id.0).or_insert(opened).clone())
-    }
-
     /// An object that the receiver has not answered yet.
     pub(crate) fn unanswered(&self, id: u64) -> Option<SourceObject> {
         self.book.lock().unwrap().split.unanswered_object(id)
@@ -506,29 +505,6 @@ impl SendJob {
 
     pub(crate) fn footing(&self, object: &SourceObject) -> Option<store::Footing> {
         self.source.footing(object)
-    }
-
-    /// Notes that a chunk's content was read; true when it was the last of its object.
-    pub(crate) fn chunk_was_read(&self, object: &SourceObject, extent: Extent, digest: Digest, ended: bool) -> bool {
-        let id = object.entry.id.0;
-        let mut book = self.book.lock().unwrap();
-        if self.observer.as_ref().is_some_and(|o| o.wants_delivered()) {
-            book.digests.entry(id).or_default().insert(extent.start, digest);
-        }
-        if ended {
-            book.final_bytes.insert(id, extent.end);
-        }
-        book.split.chunk_was_read(id, extent.start, ended)
-    }
-
-    /// Keeps digests of small objects for the observer.
-    pub(crate) fn note_digests(&self, digests: &mut dyn Iterator<Item = (u64, Digest)>) {
-        if self.observer.as_ref().is_some_and(|o| o.wants_delivered()) {
-            let mut book = self.book.lock().unwrap();
-            for (id, digest) in digests {
-                book.digests.entry(id).or_default().insert(0, digest);
-            }
-        }
     }
 
     /// A lane ended without everything it sent being settled: the others send that again.
@@ -562,9 +538,9 @@ impl SendJob {
     /// Where this side's time went, for the receiver.
     pub fn tell_times(&self) {
         let facts = *self.progress.stream_facts.lock().unwrap();
-        let times: LaneTimes = self.progress.here();
+        let (mark, times) = (self.progress.mark(), self.progress.here());
         let congestion = self.progress.congestion.lock().unwrap().clone();
-        self.port.send(Message::Times(crate::report::times_to_wire(self.number, &times, &facts, &congestion)));
+        self.port.send(Message::Times(crate::report::times_to_wire(self.number, mark, &times, &facts, &congestion)));
     }
 
     /// How far the job has come, and whether it is for the receiver to get on. A source that is read while it is written (a
@@ -577,7 +553,7 @@ impl SendJob {
             } else {
                 book.split.is_receiver_next()
             };
-        Headway { mark: self.progress.mark(), is_owed }
+        Headway { mark: self.progress.headway(), is_owed }
     }
 
     /// Nothing is left to send, as far as is known now.

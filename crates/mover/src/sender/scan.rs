@@ -170,13 +170,13 @@ impl<'a> Scan<'a> {
     /// Waits for the memory that a batch takes, as long as something moves. `None` when the job is over.
     fn charge(&self, objects: &[SourceObject]) -> Option<Permit> {
         let bytes = objects.iter().map(bytes_of).sum();
-        let mut last = (self.job.progress.mark(), Instant::now());
+        let mut last = (self.job.progress.headway(), Instant::now());
         loop {
             let refusal = match self.job.memory().hold(bytes, "descriptions") {
                 Ok(charge) => return Some(charge),
                 Err(refusal) => refusal,
             };
-            let mark = self.job.progress.mark();
+            let mark = self.job.progress.headway();
             if mark != last.0 {
                 last = (mark, Instant::now());
             } else if last.1.elapsed() >= DESCRIBE_PATIENCE {

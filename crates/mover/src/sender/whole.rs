@@ -120,7 +120,9 @@ impl Waiting {
                 None
             }
             event => {
-                if let Event::Found(object) = &event {
+                if let Event::Found(object) | Event::Restarted { object, .. } = &event {
+                    // A file that was written may have been replaced by one that is complete.
+                    self.files.remove(&object.entry.id.0);
                     self.came(job, object);
                 }
                 Some(event)
@@ -152,4 +154,46 @@ impl Waiting {
 
 fn failure(job: &SendJob, object: &SourceObject, kind: FailureKind, why: &str) -> Failure {
     Failure { path: job.source.path(object), kind, message: why.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Progress;
+    use crate::job::Port;
+    use conformance::memory::{Memory, Rules};
+    use model::{Generation, Name, TransferOptions};
+    use std::sync::Arc;
+    use store::DirectoryKey;
+    use wire::Message;
+
+    struct Nobody;
+
+    impl Port for Nobody {
+        fn send(&self, _: Message) {}
+    }
+
+    fn object(end: End) -> SourceObject {
+        let entry = Entry {
+            id: ObjectId(7),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"f").unwrap(),
+            kind: Kind::File,
+            mode: 0o644,
+            generation: Generation::default(),
+            attributes: None,
+        };
+        SourceObject { entry, directory: DirectoryKey(0), end }
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_by_one_that_is_complete_does_not_wait_any_more() {
+        let (source, options) = (Memory::new(Rules::default()).source(), TransferOptions::default());
+        let job = SendJob::new(1, options, source, Arc::new(Nobody), Progress::new(), None);
+        let mut waiting = Waiting::new(true);
+        assert!(waiting.hear(&job, Event::Found(object(End::Growing)), &|_| false).is_none() && waiting.contains(7));
+        let complete = Event::Restarted { object: object(End::Known), why: Restart::Replaced };
+        assert!(waiting.hear(&job, complete, &|_| false).is_some());
+        assert!(!waiting.contains(7) && waiting.give_up(&job, "it is over").is_empty());
+    }
 }

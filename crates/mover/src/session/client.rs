@@ -463,10 +463,14 @@ impl Client {
         if matches!(ending, Ending::Finished(_)) {
             lanes.wait(Duration::from_secs(2));
         }
-        *progress.stream_facts.lock().unwrap() = match &running.job {
-            Job::Send(_) => running.watch.facts(),
-            Job::Receive(_) => *progress.stream_facts.lock().unwrap(),
-        };
+        {
+            let mut facts = progress.stream_facts.lock().unwrap();
+            if matches!(running.job, Job::Send(_)) {
+                *facts = running.watch.facts();
+            }
+            // A short job is over before its streams were looked at.
+            facts.rtt_us_min = if facts.rtt_us_min > 0 { facts.rtt_us_min } else { self.shared.session.rtt_us() };
+        }
         running.watch.abort();
         self.shared.session.remove_job(number);
         let is_sender = matches!(running.job, Job::Send(_));

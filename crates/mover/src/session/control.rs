@@ -107,6 +107,7 @@ fn why_lost(end: ControlEnd) -> String {
         ControlEnd::Stopped | ControlEnd::Aborted => "ended on this side".into(),
         ControlEnd::Truncated => "the other side went away".into(),
         ControlEnd::TimedOut => format!("nothing was heard for {} s", CONTROL_TIMEOUT.as_secs()),
+        ControlEnd::Unread => "the other side did not read what it was sent".into(),
         ControlEnd::Io(e) => e.to_string(),
     }
 }

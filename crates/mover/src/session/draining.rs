@@ -3,6 +3,7 @@
 //!
 //! Invariants:
 //! - One attempt at a time works at what is left of a job, and a newer attempt by its sender waits for it.
+//! - What several attempts at a job left is brought to its place in their order: the newer one has what replaces the older one's.
 //! - Who sent it is asked for its rights again: what is not allowed any more is not delivered, and not thrown away.
 //! - What storage does not take is tried again, as long as nobody drops it.
 //!
@@ -13,12 +14,11 @@ use super::running::Job;
 use super::server::Server;
 use crate::job::{Ending, options_from_wire};
 use crate::progress::Progress;
-use crate::receiver::{
-    BUFFERED, Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until,
-};
+use crate::receiver::{Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until};
 use crate::sender::SendJob;
 use model::options::Buffer;
 use model::{JobId, Pin, mutant};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -130,17 +130,19 @@ impl Server {
 
     /// Something of the job is, or will be, on its way to its place.
     fn is_draining(&self, spool: &Spool, key: (Pin, JobId)) -> bool {
-        let is_found = spool.found().into_iter().any(|owner| {
-            let is_stuck = self.drains.drains().get(&owner).is_some_and(|drain| drain.stuck.is_some());
-            job_of(owner) == key && !is_stuck
+        // What is behind one that is stuck waits for that one.
+        let is_found = spool.found().into_iter().find(|owner| job_of(*owner) == key).is_some_and(|oldest| {
+            let drains = self.drains.drains();
+            drains.get(&oldest).is_none_or(|drain| drain.stuck.is_none())
         });
         is_found || self.drains.drains().iter().any(|(owner, drain)| job_of(*owner) == key && drain.is_running)
     }
 
-    /// Where all of a job has come to its place, what is left of older attempts at it is worth nothing.
+    /// Where all of a job has come to its place, or waits in the buffer, what is left of older attempts at it is worth nothing. What
+    /// waits of this one is not among it as long as its job is there.
     pub(super) fn forget_older(&self, key: (Pin, JobId), job: &Job, ending: &Ending) {
-        let is_delivered = matches!(ending, Ending::Finished(finished) if finished.durable != BUFFERED);
-        let Some(spool) = self.host.buffer().filter(|_| is_delivered && matches!(job, Job::Receive(_))) else { return };
+        let is_all_here = matches!(ending, Ending::Finished(_));
+        let Some(spool) = self.host.buffer().filter(|_| is_all_here && matches!(job, Job::Receive(_))) else { return };
         for owner in spool.found().into_iter().filter(|owner| job_of(*owner) == key) {
             let _ = spool.end(owner);
             self.drains.drains().remove(&owner);
@@ -177,12 +179,15 @@ impl Server {
 
     fn drain_what_waits(self: &Arc<Server>, spool: &Arc<Spool>) {
         self.heed(spool);
+        let mut older = HashSet::new();
         for owner in spool.found() {
             let mut drains = self.drains.drains();
-            let running = drains.values().filter(|drain| drain.is_running).count();
+            let running = drains.iter().filter(|(_, drain)| drain.is_running).map(|(owner, _)| job_of(*owner));
+            let running: Vec<_> = running.collect();
             let drain = drains.entry(owner).or_default();
             let is_due = drain.stuck.as_ref().is_none_or(|(_, at)| *at <= Instant::now());
-            if drain.is_running || !is_due || running >= AT_ONCE_MAX || self.is_received(job_of(owner)) {
+            let is_next = older.insert(job_of(owner)) && !running.contains(&job_of(owner));
+            if !is_next || !is_due || running.len() >= AT_ONCE_MAX || self.is_received(job_of(owner)) {
                 continue;
             }
             if mutant::is_on("drain-only-with-sender") {

@@ -2,6 +2,7 @@
 //! them can be seen before.
 
 mod list;
+mod meddled;
 mod view;
 
 use crate::endpoint::{client, content, endpoint};
@@ -71,6 +72,7 @@ struct Bench {
     view: Option<Arc<View>>,
     list: Option<Name>,
     is_append_only: bool,
+    meddle: Option<meddled::Meddle>,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -93,6 +95,7 @@ impl Bench {
             view: None,
             list: None,
             is_append_only: false,
+            meddle: None,
         }
     }
 
@@ -121,7 +124,7 @@ impl Bench {
         };
         let mut source = PosixSource::new();
         source.add_local(format!("{}/", self.from("").display()).as_bytes()).unwrap();
-        let source = Arc::new(source);
+        let source = meddled::with(source, self.meddle.clone());
         let (heard, progress, stop) = (self.heard.clone(), self.progress.clone(), self.stop.clone());
         let root = self.to("");
         std::thread::spawn(move || match way {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Bench {
     fn showing(patterns: &[&[u8]]) -> Bench {
@@ -161,4 +161,22 @@ fn a_file_of_the_users_is_not_taken_for_one_that_was_shown() {
     assert_eq!(bench.heard.failures.lock().unwrap()[0].kind, FailureKind::InTheWay);
     bench.end(job);
     assert_eq!(fs::read(bench.to("x.partial")).unwrap(), b"theirs");
+}
+
+/// Not with each of its writes: with every try all that the destination has of it is sent again.
+#[test]
+fn a_file_that_failed_and_grows_on_is_tried_again_after_a_pause() {
+    let bench = Bench::showing(&[]);
+    fs::write(bench.to("x.partial"), b"theirs").unwrap();
+    let job = bench.start(Way::Here, Until::Never, DigestAlgorithm::Crc64Nvme);
+    append(&bench.from("x"), b"some bytes");
+    let failures = || bench.heard.failures.lock().unwrap().len();
+    bench.wait_for("it fails", || failures() == 1);
+    let failed = Instant::now();
+    bench.wait_for("it is tried again", || {
+        append(&bench.from("x"), b"and more");
+        failures() > 1
+    });
+    assert!(failed.elapsed() >= Duration::from_millis(500), "it was tried at once");
+    bench.end(job);
 }

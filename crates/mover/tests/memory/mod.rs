@@ -5,7 +5,7 @@ mod questions;
 use super::endpoint::{self, OpenHost, client, content, serve};
 use conformance::Seen;
 use conformance::memory::{Call, Memory, Order, Rules};
-use model::options::{Fsync, Verify};
+use model::options::{Compare, Fsync, Verify};
 use model::{FailureKind, JobId, Pin, Timestamp, TransferOptions};
 use mover::local::{LocalSpec, copy};
 use mover::session::{Grant, Host, HostFacts, Opened, PullSpec, PushSpec, Server};
@@ -209,6 +209,36 @@ fn an_interrupted_pull_into_memory_resumes_with_the_chunks_it_has() {
     assert_eq!(describe(&from), describe(&to));
     assert_eq!(to.left(), [""; 0]);
     client.close();
+}
+
+/// What is read back or compared moves nothing, and takes longer here than a job may stand still.
+#[test]
+fn work_of_which_one_side_sees_nothing_is_no_standstill() {
+    const STEP: Duration = Duration::from_millis(100);
+    const PATIENCE: Duration = Duration::from_millis(2500);
+    let from = Memory::default();
+    (0..70).for_each(|number| from.put(&format!("f{number}"), &content(number, 1000)));
+    let push = |to: &Memory, options: TransferOptions| {
+        let server = Server::new(Arc::new(MemoryHost(to.clone())), mover::Memory::default());
+        server.set_no_progress_timeout(PATIENCE);
+        let client = client(&serve(server), None);
+        client.set_no_progress_timeout(PATIENCE);
+        finished(&client.push(push_spec("", options), from.source(), Progress::new(), None, &|| false));
+        client.close();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let to = Memory::new(Rules { is_synced: true, ..Rules::default() });
+            to.delay(Call::Reread, STEP);
+            push(&to, TransferOptions { verify: Verify::Reread, ..options() });
+        });
+        scope.spawn(|| {
+            let to = Memory::default();
+            push(&to, options());
+            to.delay(Call::Open, STEP);
+            push(&to, TransferOptions { compare: Compare::Checksum, ..options() });
+        });
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Owner and extended attributes of a source's objects.
 //!
 //! Invariants: an object is opened by one name from the descriptor of its directory, and only where its extended attributes
-//! are asked for; what is read is bounded (`model::fidelity`).
+//! are asked for; what is read is bounded (`model::fidelity`). What could not be read is never taken for absent.
 
 use super::beneath;
 use model::fidelity::{XATTRS_BYTES_MAX, XATTRS_MAX, Xattr};
@@ -10,6 +10,7 @@ use rustix::fs::{Stat, fgetxattr, flistxattr};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{CStr, CString};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The kernel lets no list and no value be longer.
@@ -37,13 +38,22 @@ pub fn read(
         Kind::File => Some(beneath::open_file(directory, name)),
         Kind::Symlink(_) | Kind::Node(_) | Kind::HardLink(_) => None,
     };
+    let mut are_incomplete = false;
+    let mut miss = |text: &str| {
+        are_incomplete = true;
+        missed(text);
+    };
     let xattrs = match opened {
         None => Vec::new(),
-        Some(Ok(opened)) => xattrs_of(&opened, fidelity, missed),
-        // Its content cannot be read either: that is told then.
-        Some(Err(_)) => Vec::new(),
+        Some(Ok(opened)) => xattrs_of(&opened, fidelity, &mut miss),
+        Some(Err(e)) => {
+            miss(&format!("its extended attributes and ACLs could not be read: {}", plain(e)));
+            Vec::new()
+        }
     };
-    Attributes::new(status.st_uid, status.st_gid, links, xattrs)
+    let mut attributes = Attributes::new(status.st_uid, status.st_gid, links, xattrs);
+    attributes.are_incomplete = are_incomplete;
+    attributes
 }
 
 fn xattrs_of(object: &OwnedFd, fidelity: Fidelity, missed: &mut dyn FnMut(&str)) -> Vec<Xattr> {
@@ -115,7 +125,40 @@ fn with_room(once: &mut dyn FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<
 }
 
 /// An error of the kernel in words, without its number.
-pub fn plain(e: Errno) -> String {
-    let text = std::io::Error::from(e).to_string();
+pub fn plain(e: impl Into<io::Error>) -> String {
+    let e: io::Error = e.into();
+    let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{AtFlags, statat};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn attributes_that_could_not_be_read_are_told_of_and_not_taken_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = beneath::open_directory(dir.path()).unwrap();
+        let fidelity = Fidelity { xattrs: true, ..Fidelity::default() };
+        for (name, kind, readable) in [("f", Kind::File, 0o600), ("d", Kind::Directory, 0o700)] {
+            let path = dir.path().join(name);
+            match kind {
+                Kind::File => fs::write(&path, b"x").unwrap(),
+                _ => fs::create_dir(&path).unwrap(),
+            }
+            let name = Name::new(name.as_bytes()).unwrap();
+            for (mode, missing) in [(0o000, 1), (readable, 0)] {
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).unwrap();
+                let mut said = Vec::new();
+                let attributes = needs::bound_by_permissions(|| {
+                    read((directory.as_fd(), &name), &status, &kind, fidelity, &mut |text| said.push(text.to_owned()))
+                });
+                assert_eq!((attributes.are_incomplete, said.len()), (missing > 0, missing), "{said:?}");
+            }
+        }
+    }
 }

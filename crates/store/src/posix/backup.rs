@@ -11,9 +11,10 @@
 use super::facts;
 use super::shared::{Backup, Shared};
 use super::tree::Tree;
+use super::wait::sync_names;
 use crate::{Error, Result};
 use model::{Name, ObjectId, mutant};
-use os::fs::{fsync, linkat, mkdirat, renameat_with, unlinkat};
+use os::fs::{linkat, mkdirat, renameat_with, unlinkat};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 use std::io;
@@ -94,7 +95,7 @@ impl Shared {
         // order.
         let keeps_order = facts::has_local_journal(above.as_fd()) || facts::is_memory_backed(above.as_fd());
         if !keeps_order && !mutant::is_on("forget-backup-directory") {
-            fsync(&above).inspect_err(|_| backup.is_in_doubt.store(true, SeqCst))?;
+            sync_names(above.as_fd()).inspect_err(|_| backup.is_in_doubt.store(true, SeqCst))?;
         }
         let number = self.scratch_number();
         tree.insert(number, parent, name.clone(), false);

@@ -142,7 +142,7 @@ impl Bounds {
 }
 
 /// Whether something is mounted at a name; `None` where the kernel does not say (before 5.8).
-fn is_mounted(parent: BorrowedFd<'_>, name: &Name) -> Option<bool> {
+pub(super) fn is_mounted(parent: BorrowedFd<'_>, name: &Name) -> Option<bool> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = statx(parent, name.as_c_str(), flags, StatxFlags::TYPE).ok()?;
     let known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);

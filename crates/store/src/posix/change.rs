@@ -3,10 +3,12 @@
 //! Invariants:
 //! - No link is followed; a link is removed, never what it points to.
 //!
-//! `removal` goes through a tree that is removed.
+//! `removal` goes through a tree that is removed; `links` knows files that lose one name after the other.
 
+mod links;
 mod removal;
 
+use super::rename::to_free_name;
 use super::target::{Target, status_of};
 use super::wait::sync_names;
 use crate::shelf::{EachFailure, Stopped};
@@ -36,7 +38,6 @@ pub fn make(target: &Target, may_be_there: bool) -> Result<bool> {
 /// Gives an object another name in one step; the names are on disk when this returns.
 pub fn rename(from: &Target, to: &Target, may_replace: bool) -> Result<()> {
     let failed = |e: Errno| Error::new("rename", b"", e);
-    let flags = if may_replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     let (old, new) = (from.changeable("rename")?, to.changeable("rename")?);
     let refused = |why| Err(Error::of_kind(FailureKind::NameRefused, "rename", b"", why));
     // The kernel does nothing then, and calls it done. Where names differ in case only, it has something to do.
@@ -47,7 +48,12 @@ pub fn rename(from: &Target, to: &Target, may_replace: bool) -> Result<()> {
     if from.status().ok().zip(to.status().ok()).is_some_and(is_one) {
         return refused("both names already belong to the same file");
     }
-    match renameat_with(&from.directory, old.as_c_str(), &to.directory, new.as_c_str(), flags) {
+    let (at, place) = (from.directory.as_fd(), to.directory.as_fd());
+    let renamed = match may_replace {
+        true => renameat_with(at, old.as_c_str(), place, new.as_c_str(), RenameFlags::empty()),
+        false => to_free_name((at, old.as_c_str()), (place, new.as_c_str())),
+    };
+    match renamed {
         Err(Errno::INVAL) => return refused("a directory cannot go into itself"),
         renamed => renamed.map_err(failed)?,
     }
@@ -67,7 +73,7 @@ pub fn remove_one(target: &Target, version: Option<&Version>, may_be_directory: 
     let failed = |e: Errno| Error::new("remove", b"", e);
     let status = target.status().map_err(failed)?;
     let found = status_of(target.directory.as_fd(), target.name.as_ref(), &status)?;
-    if version.is_some_and(|version| *version != found.version()) {
+    if version.is_some_and(|version| *version != found.version() && !links::is_as_listed(&found, version)) {
         return Err(Error::of_kind(FailureKind::Changed, "remove", b"", "it was changed meanwhile and is kept"));
     }
     let flags = match found.is_directory() {
@@ -77,7 +83,12 @@ pub fn remove_one(target: &Target, version: Option<&Version>, may_be_directory: 
         true => AtFlags::REMOVEDIR,
         false => AtFlags::empty(),
     };
+    let held = version.and_then(|_| links::hold(target.directory.as_fd(), name, &found));
     unlinkat(&target.directory, name.as_c_str(), flags).map_err(failed)?;
+    match held {
+        Some(held) => links::note(&held, &found),
+        None => links::forget(&found),
+    }
     let mut tally = Tally::default();
     tally.count(&found);
     Ok(tally)
@@ -181,6 +192,39 @@ mod tests {
         assert_eq!(remove_one(&target(&path), Some(&version), false).unwrap().files, 1);
         assert!(remove_one(&target(dir.path()), None, false).is_err());
         assert_eq!(remove_one(&target(dir.path()), None, true).unwrap().directories, 1);
+    }
+
+    #[test]
+    fn all_names_of_a_file_go_by_the_version_that_was_listed_unless_it_is_written_to_in_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| dir.path().join(name));
+        fs::write(&a, b"one").unwrap();
+        [&b, &c].into_iter().for_each(|other| fs::hard_link(&a, other).unwrap());
+        let version = target(&a).file_status().unwrap().version();
+        for path in [&a, &b] {
+            assert_eq!(remove_one(&target(path), Some(&version), false).unwrap().files, 1);
+        }
+        // Of the same size, and with the old time: only the time of change tells, once the file system's clock has gone on.
+        let (modified, before) = (fs::metadata(&c).unwrap().modified().unwrap(), target(&c).file_status().unwrap());
+        while target(&c).file_status().unwrap().changed == before.changed {
+            fs::write(&c, b"two").unwrap();
+            fs::File::options().write(true).open(&c).unwrap().set_modified(modified).unwrap();
+        }
+        let refused = remove_one(&target(&c), Some(&version), false).unwrap_err();
+        assert_eq!((refused.kind, fs::read(&c).unwrap()), (FailureKind::Changed, b"two".to_vec()));
+    }
+
+    #[test]
+    fn a_directory_does_not_go_into_itself_however_it_is_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        for may_replace in [false, true] {
+            let refused = rename(&target(&tree), &target(&tree.join("below")), may_replace).unwrap_err();
+            assert!(refused.message().ends_with("a directory cannot go into itself"), "{refused}");
+        }
+        rename(&target(&tree), &target(&dir.path().join("free")), false).unwrap();
+        assert!(dir.path().join("free").is_dir());
     }
 
     #[test]

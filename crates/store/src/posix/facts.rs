@@ -1,8 +1,9 @@
-//! What a file system is and has: kind, free room, the process's umask.
+//! What a file system is and has: kind, mount, free room, the process's umask.
 
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use os::fs::fstatfs;
-use rustix::fs::{fstat, fstatvfs};
+use rustix::fs::{AtFlags, StatxFlags, fstat, fstatvfs, makedev, statx};
+use rustix::io::Errno;
 use rustix::system::uname;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -45,6 +46,20 @@ pub fn has_locks_for_all(directory: BorrowedFd<'_>) -> bool {
 /// One `syncfs` waits for the local file system's journal; on the others it may wait for the whole cluster.
 pub fn has_local_journal(directory: BorrowedFd<'_>) -> bool {
     matches!(file_system(directory), "ext4" | "xfs" | "btrfs" | "zfs")
+}
+
+/// The device of a directory, and the number of the mount that it is reached through: 0 where the kernel does not tell (before
+/// Linux 5.8). Nothing is renamed from one mount to another, be they of the same device.
+pub fn mount_of(directory: BorrowedFd<'_>) -> rustix::io::Result<(u64, u64)> {
+    match statx(directory, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) {
+        Ok(found) => {
+            let is_told = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+            let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+            Ok((device, if is_told { found.stx_mnt_id } else { 0 }))
+        }
+        Err(Errno::NOSYS) => Ok((fstat(directory)?.st_dev, 0)),
+        Err(e) => Err(e),
+    }
 }
 
 /// The wait for a whole file system says so when content could not be written. Before Linux 5.8 it never does (syncfs(2)).

@@ -15,10 +15,11 @@
 
 use super::slices::{RANGES_PREFIX, slice_name, void_name};
 use super::staging::{TRIES_MAX, failed, open_private, own_name};
+use super::wait::sync_names;
 use super::{beneath, host::HOST_PREFIX, list};
 use crate::{Error, Result};
 use model::{FailureKind, JobId, Name, mutant};
-use os::fs::{fsync, mkdirat, unlinkat};
+use os::fs::{mkdirat, unlinkat};
 use rustix::fs::{AtFlags, FileType, Mode, statat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,7 +60,7 @@ pub(super) fn take_over(parent: &OwnedFd, slices: &[JobId], take_object: TakeObj
             Err(e) => return Err(failed(e)),
         }
     }
-    fsync(&shared).map_err(failed)?;
+    sync_names(shared.as_fd()).map_err(failed)?;
     let (mut hosts, mut objects) = (Vec::new(), Vec::new());
     list::read_directory(shared.as_fd(), &mut |name, _| {
         if name.as_bytes().starts_with(HOST_PREFIX) {

@@ -7,6 +7,7 @@
 //!   where this process may give files away: nobody gets a program that runs as somebody else through the back door.
 //! - Extended attributes beside those of users are set only by a process that may give files away.
 //! - What cannot be applied is a warning. It never fails an object.
+//! - Extended attributes and ACLs are removed only where all that the source has are known.
 
 use super::attributes::{is_super, names, plain, value};
 use super::owners::{Sort, number_of};
@@ -23,6 +24,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, RwLock};
 
 const SET_IDS: u32 = 0o6000;
+const CAPABILITY: &[u8] = b"security.capability";
 /// Names of users and groups that are kept of one job.
 const OWNERS_MAX: usize = 128 << 10;
 
@@ -272,6 +274,8 @@ impl Keeper {
         plan: &mut Plan<'a>,
         refused: &mut dyn FnMut(&str),
     ) {
+        let gives_away = plan.uid.is_some() || plan.gid.is_some();
+        let mut has_changed = false;
         for xattr in attributes.xattrs.iter().filter(|xattr| !xattr.is_acl()) {
             if !xattr.is_of_users() && !self.is_super {
                 refused("extended attributes other than user.* were omitted: only root may set them");
@@ -279,14 +283,19 @@ impl Keeper {
             }
             let name = CString::new(&*xattr.name).ok();
             let there = name.and_then(|name| value(file, &name).ok().flatten());
-            if there.as_deref() != Some(&*xattr.value) {
+            let differs = there.as_deref() != Some(&*xattr.value);
+            // The kernel takes capabilities away with the owner or the group.
+            if differs || gives_away && &*xattr.name == CAPABILITY {
                 plan.set.push(xattr);
             }
+            has_changed |= differs;
         }
         let is_extra =
             |name: &CString| name.to_bytes().starts_with(b"user.") && attributes.xattr(name.to_bytes()).is_none();
-        plan.remove = names(file).unwrap_or_default().into_iter().filter(is_extra).collect();
-        if !(plan.set.is_empty() && plan.remove.is_empty()) {
+        if !attributes.are_incomplete {
+            plan.remove = names(file).unwrap_or_default().into_iter().filter(is_extra).collect();
+        }
+        if has_changed || !plan.remove.is_empty() {
             plan.causes |= cause::XATTR;
         }
     }
@@ -297,6 +306,9 @@ impl Keeper {
         let kinds = if entry.kind == Kind::Directory { kinds } else { &kinds[..1] };
         for (name, c_name) in kinds {
             let wanted = attributes.xattr(name).map(|acl| self.acl_here(acl));
+            if wanted.is_none() && attributes.are_incomplete {
+                continue;
+            }
             let there = value(file, c_name).ok().flatten();
             // A file system without ACLs reads as an empty one.
             let there = there.filter(|there| !there.is_empty());
@@ -394,6 +406,30 @@ mod tests {
     }
 
     #[test]
+    fn a_capability_outlasts_a_change_of_the_owner() {
+        if !needs::root() {
+            return;
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let fd = file.as_file().as_fd();
+        // Version 2 of the attribute, with CAP_NET_BIND_SERVICE (linux/capability.h).
+        let capability: Vec<u8> = [[0, 0, 0, 2], [0, 4, 0, 0], [0; 4], [0; 4], [0; 4]].concat();
+        let set = fsetxattr(fd, CAPABILITY, &capability, XattrFlags::empty());
+        if !needs::met(set.is_ok(), format!("files in the temporary directory take no capability: {set:?}")) {
+            return;
+        }
+        let status = fstat(fd).unwrap();
+        let xattrs = vec![Xattr { name: CAPABILITY.into(), value: capability.clone().into() }];
+        let mode = status.st_mode & 0o7777;
+        let entry = entry(Kind::File, mode, Attributes::new(status.st_uid + 1, status.st_gid, 0, xattrs));
+        let keeper = keeper(true, true);
+        assert_eq!(keeper.differences(fd, &entry, None), Ok(cause::OWNER));
+        assert_eq!(keeper.apply(fd, &entry, None, true, &Vec::new), cause::OWNER);
+        assert_eq!(value(fd, c"security.capability"), Ok(Some(capability)));
+        assert_eq!(keeper.differences(fd, &entry, None), Ok(0));
+    }
+
+    #[test]
     fn attributes_of_a_read_only_file_are_set_and_others_of_users_go() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let fd = file.as_file().as_fd();
@@ -417,5 +453,42 @@ mod tests {
         assert_eq!(fstat(fd).unwrap().st_mode & 0o7777, 0o400);
         let warnings = keeper.take_warnings();
         assert!(warnings.len() == 1 && warnings[0].text.contains("only root may set them"), "{warnings:?}");
+    }
+
+    #[test]
+    fn where_not_all_attributes_are_known_those_that_came_are_set_and_none_is_removed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let fd = file.as_file().as_fd();
+        let set = fsetxattr(fd, "user.there", b"1", XattrFlags::empty());
+        if !needs::met(set.is_ok(), format!("the temporary directory has no extended attributes: {set:?}")) {
+            return;
+        }
+        let part = |(tag, rights, number): (u16, u8, u32)| {
+            [&tag.to_le_bytes()[..], &[rights, 0], &number.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let parts = [(1, 6, none), (2, 4, 4711), (4, 0, none), (0x10, 4, none), (0x20, 0, none)];
+        let acl = [&2u32.to_le_bytes()[..], &parts.map(part).concat()].concat();
+        let set = fsetxattr(fd, ACL_ACCESS, &acl, XattrFlags::empty());
+        let has_acl = needs::met(set.is_ok(), format!("the temporary directory has no ACLs: {set:?}"));
+        let acl_there = || value(fd, c"system.posix_acl_access").ok().flatten();
+        let acl_before = acl_there();
+        let status = fstat(fd).unwrap();
+        let described = |are_incomplete| {
+            let xattr = Xattr { name: (*b"user.new").into(), value: (*b"2").into() };
+            let mut attributes = Attributes::new(status.st_uid, status.st_gid, 0, vec![xattr]);
+            attributes.are_incomplete = are_incomplete;
+            entry(Kind::File, status.st_mode & 0o7777, attributes)
+        };
+        let keeper = Keeper::new(Fidelity { xattrs: true, acls: true, ..Fidelity::default() }, true);
+        assert_eq!(keeper.apply(fd, &described(true), None, true, &Vec::new), cause::XATTR);
+        assert_eq!(keeper.differences(fd, &described(true), None), Ok(0));
+        let found = [c"user.there", c"user.new"].map(|name| value(fd, name).unwrap());
+        assert_eq!(found, [Some(b"1".to_vec()), Some(b"2".to_vec())]);
+        assert_eq!(acl_there(), acl_before);
+        // Where all are known, what else is there goes.
+        let expected = cause::XATTR | if has_acl { cause::ACL } else { 0 };
+        assert_eq!(keeper.differences(fd, &described(false), None), Ok(expected));
+        assert!(keeper.take_warnings().is_empty());
     }
 }

@@ -6,6 +6,7 @@
 //! - Data is synced before the journal in a checkpoint, so that the journal never claims more than storage holds.
 //! - After a failed write or sync the pair is removed, not used again (F072).
 
+use super::apart::is_apart;
 use super::content::{read_back, write_all, write_all_at};
 use super::shared::{Shared, times_of};
 use super::staging::{Staging, open_staged, random};
@@ -14,7 +15,7 @@ use super::wait::once;
 use super::{blocks, within};
 use crate::sink::{PublishRule, StagedFile};
 use crate::{Error, Result, SourceFile};
-use model::{Entry, Extent, FailureKind, Name, mutant};
+use model::{Entry, Extent, FailureKind, Name, ObjectId, mutant};
 use os::fs::{chmodat, chownat, fallocate, fchmod, fdatasync, fsync, ftruncate, futimens, unlinkat};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::{Errno, retry_on_intr};
@@ -23,6 +24,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -42,6 +44,8 @@ pub enum Room {
 pub struct LargeFile {
     shared: Arc<Shared>,
     staging: Arc<Staging>,
+    /// The directory that its name is to be in.
+    parent: ObjectId,
     /// Where there is a view, that has the file that is written to.
     data: Arc<File>,
     view: Option<View>,
@@ -58,14 +62,14 @@ impl LargeFile {
     /// What `parts` has opened.
     pub(super) fn of_parts(
         shared: Arc<Shared>,
-        staging: Arc<Staging>,
+        (staging, parent): (Arc<Staging>, ObjectId),
         data: (CString, File),
         journal: (CString, File),
         is_part: bool,
     ) -> LargeFile {
         let ((data_name, data), (journal_name, journal)) = (data, journal);
         let (data, journal, is_durable) = (Arc::new(data), Mutex::new(journal), AtomicBool::default());
-        LargeFile { shared, staging, data, view: None, journal, data_name, journal_name, is_part, is_durable }
+        LargeFile { shared, staging, parent, data, view: None, journal, data_name, journal_name, is_part, is_durable }
     }
 
     pub fn open(
@@ -76,7 +80,7 @@ impl LargeFile {
         view: Option<&Name>,
     ) -> Result<(LargeFile, Vec<u8>)> {
         let directory = shared.open_directory(entry)?;
-        let staging = shared.staging_for(&directory)?;
+        let staging = shared.staging_for(entry.parent, &directory)?;
         let path = shared.tree.path(entry.parent.0, entry.name.as_bytes());
         let fail = |e: io::Error| Error::new("create file", path.clone(), e);
         let (journal, stem) = match lock_journal(&staging, stem).map_err(fail)? {
@@ -94,6 +98,7 @@ impl LargeFile {
         }
         take_back(&staging, &data_name, links_max);
         let opened = open_staged(&staging, &data_name, OFlags::CREATE, links_max).map_err(fail)?;
+        shared.give(opened.as_fd(), &staging, entry, 0o600);
         let data = Arc::new(File::from(opened));
         let mode = shared.mode_of(entry) & 0o444;
         let view = view.map(|name| {
@@ -108,6 +113,7 @@ impl LargeFile {
         let mut file = LargeFile {
             shared,
             staging,
+            parent: entry.parent,
             data,
             view,
             journal: Mutex::new(journal),
@@ -145,6 +151,10 @@ impl LargeFile {
             view.finish(entry.size_bytes())?;
         }
         let data = &*self.current();
+        if self.view.is_some() {
+            // It may have been made anew since it was begun.
+            self.shared.give(data.as_fd(), &self.staging, entry, 0o600);
+        }
         retry_on_intr(|| ftruncate(data, entry.size_bytes())).map_err(fail)?;
         fchmod(data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         self.shared.keep(data.as_fd(), entry, false);
@@ -154,8 +164,9 @@ impl LargeFile {
     /// Gives the staged file its final name.
     fn rename(&self, file: &File, entry: &Entry, rule: PublishRule) -> Result<()> {
         let directory = self.shared.open_directory(entry)?;
+        let staged = (&self.staging, self.staging.directory.as_fd(), &*self.data_name);
         let Some(view) = &self.view else {
-            return self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule);
+            return self.shared.publish_file(staged, directory.as_fd(), entry, rule);
         };
         if view.shows(file) {
             // In one step for readers. What is under the final name by then is looked at: others may write to the directory.
@@ -167,7 +178,7 @@ impl LargeFile {
                 return Ok(());
             }
         }
-        self.shared.rename(self.staging.directory.as_fd(), &self.data_name, directory.as_fd(), entry, rule)?;
+        self.shared.publish_file(staged, directory.as_fd(), entry, rule)?;
         view.remove_unless(&entry.name);
         Ok(())
     }
@@ -306,12 +317,21 @@ impl StagedFile for LargeFile {
     }
 
     fn resume(&self, held_bytes: u64) -> Result<()> {
-        self.view.as_ref().map_or(Ok(()), |view| view.resume(held_bytes))
+        let resumed = self.view.as_ref().map_or(Ok(()), |view| view.resume(held_bytes));
+        // It comes again, to staging from which it can be shown.
+        resumed.map_err(|e| {
+            let is_found = is_apart(&e) && matches!(self.shared.nearer(&self.staging, self.parent), Ok(Some(_)));
+            Error { kind: if is_found { FailureKind::WriteError } else { e.kind }, ..e }
+        })
     }
 
     fn native(&self) -> Option<&dyn Any> {
         // What is written to a view's file is not all that the object has.
         self.view.is_none().then_some(&*self.data as &dyn Any)
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        self.current().metadata().map_or(0, |status| status.blocks().saturating_mul(512))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -423,6 +443,24 @@ mod tests {
         let _ = chown(&data, Some(1000), Some(1000));
         let (_, held) = open().begin(&entry, "stem").unwrap();
         assert_eq!(held, b"all of it is there");
+    }
+
+    #[test]
+    fn what_was_written_to_staging_is_room_that_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"large").unwrap(),
+            kind: Kind::File,
+            mode: 0o644,
+            generation: Generation { size_bytes: 1 << 20, ..Generation::default() },
+            attributes: None,
+        };
+        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let (file, _) = PosixSink::new(root.clone(), root, None).begin(&entry, "stem").unwrap();
+        file.write_at(0, &[1; 256 << 10]).unwrap();
+        assert!(file.allocated_bytes() >= 256 << 10);
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! Not here: what the lines say (`mover`).
 
 use super::content::write_all_at;
+use super::wait::sync_names;
 use crate::{Error, Lines, Result};
 use model::{FailureKind, Name, Timestamp};
-use os::fs::{fdatasync, fsync, ftruncate, openat, pread};
+use os::fs::{fdatasync, ftruncate, openat, pread};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -34,7 +35,7 @@ impl PosixLines {
             Err(Errno::WOULDBLOCK) => return Err(refused("another job writes this list")),
             locked => locked.map_err(error)?,
         }
-        fsync(directory).map_err(error)?;
+        sync_names(directory).map_err(error)?;
         Ok(PosixLines { file: file.into(), name: name.clone() })
     }
 

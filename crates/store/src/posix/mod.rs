@@ -1,7 +1,7 @@
 //! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
 //!
 //! `list`, `ordered` and `source` read, `watch` with `hints` follows, `staging` with `sweep`, `slices`, `fence` and `host`, `large` with `view` and `parts`, `lane` and `sink` write, `blocks` chooses the engines for
-//! both, `beneath` and `tree` keep both below their roots. `attributes` reads and `keep` applies what is said of objects beside
+//! both, `beneath` and `tree` keep both below their roots. `apart` and `inherit` make up for staging that is not in the directory itself. `attributes` reads and `keep` applies what is said of objects beside
 //! content, `nodes` makes what has none, `owners` knows users and groups, `sparse` leaves holes. `target`, with
 //! `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside copying them; `here` is how a user's own path leads
 //! to one.
@@ -19,6 +19,7 @@ mod writers;
 pub mod host;
 mod slices;
 mod staging;
+mod inherit;
 mod fence;
 mod sweep;
 mod large;
@@ -27,8 +28,10 @@ mod view;
 mod lines;
 mod lane;
 mod shared;
+mod apart;
 mod sink;
 mod wait;
+mod rename;
 mod backup;
 mod keep;
 mod nodes;

@@ -5,6 +5,7 @@
 //!   them is made anew; nothing of what is visible is changed.
 //! - Another name is given to the very file that was looked at: what stands at its first name later does not matter.
 
+use super::apart::{free_name, is_apart};
 use super::shared::{Lane, times_of};
 use super::sink::PosixSink;
 use crate::sink::{LinkRule, Linked, PublishRule};
@@ -14,8 +15,7 @@ use os::fs::{chmodat, chownat, linkat, mknodat, symlinkat, unlinkat, utimensat};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, Stat, Uid, statat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 
 impl PosixSink {
     /// A symbolic link as described stands at the entry's name.
@@ -59,18 +59,17 @@ impl PosixSink {
     pub(super) fn make_link(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
         let Kind::Symlink(target) = &entry.kind else { panic!("make_symlink of {:?}", entry.kind) };
         let fail = |e: Errno| self.error("make symbolic link", entry, e);
-        let directory = self.shared.open_directory(entry)?;
         if self.is_link_there(entry)? {
             // An attempt that was cut off may have left a name that is not durable yet.
             self.shared.changed(entry.parent);
             return Ok(false);
         }
-        let (lane, name) = self.staged_name(&directory)?;
-        let below = lane.directory.directory.as_fd();
         let target = CString::new(&target[..]).map_err(|_| fail(Errno::INVAL))?;
-        symlinkat(&target, below, &name).map_err(fail)?;
-        self.keep_at(below, &name, entry);
-        self.appear((below, &name), &directory, entry, rule).map(|()| true)
+        self.appear(entry, rule, &|lane, name| {
+            symlinkat(&target, &lane.directory.directory, name).map_err(fail)?;
+            self.keep_at(lane, name, entry);
+            Ok(true)
+        })
     }
 
     pub(super) fn make_special(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
@@ -79,19 +78,20 @@ impl PosixSink {
             self.shared.changed(entry.parent);
             return Ok(false);
         }
-        let directory = self.shared.open_directory(entry)?;
-        let (lane, name) = self.staged_name(&directory)?;
-        let below = lane.directory.directory.as_fd();
         let (kind, number) = kind_of(node);
-        mknodat(below, &name, kind, Mode::from_raw_mode(0o600), number).map_err(|e| match (node, e) {
+        let fail = |e: Errno| match (node, e) {
             (Node::CharacterDevice(_) | Node::BlockDevice(_), Errno::PERM | Errno::ACCESS) => {
                 let why = "a device was not created: only root, or an endpoint started with --super, may create one";
                 Error::of_kind(FailureKind::Special, "skip", crate::Sink::path(self, entry), why)
             }
             (_, e) => self.error("make special file", entry, e),
-        })?;
-        self.keep_at(below, &name, entry);
-        self.appear((below, &name), &directory, entry, rule).map(|()| true)
+        };
+        self.appear(entry, rule, &|lane, name| {
+            let below = &lane.directory.directory;
+            mknodat(below, name, kind, Mode::from_raw_mode(0o600), number).map_err(fail)?;
+            self.keep_at(lane, name, entry);
+            Ok(true)
+        })
     }
 
     /// Gives the file at one name of the destination another.
@@ -117,19 +117,15 @@ impl PosixSink {
         let made = Linked::Made { has_replaced: there.is_some() };
         // A rehearsal knows files that would be there.
         let Some(file) = file.filter(|_| !rule.is_rehearsal) else { return Ok(made) };
-        let directory = self.shared.open_directory(entry)?;
-        let (lane, name) = self.staged_name(&directory)?;
-        let below = lane.directory.directory.as_fd();
         let from = self.shared.open_directory(first)?;
-        linkat(&from, first.name.as_c_str(), below, &name, AtFlags::empty())
-            .map_err(|e| self.error("link", entry, e))?;
-        let staged = statat(below, &name, AtFlags::SYMLINK_NOFOLLOW);
-        if !staged.is_ok_and(|staged| is_same(&staged, &file)) {
-            let _ = unlinkat(below, &name, AtFlags::empty());
-            return Ok(Linked::NoFile);
-        }
-        self.appear((below, &name), &directory, entry, publish_rule)?;
-        Ok(made)
+        let is_made = self.appear(entry, publish_rule, &|lane, name| {
+            let below = &lane.directory.directory;
+            linkat(&from, first.name.as_c_str(), below, name, AtFlags::empty())
+                .map_err(|e| self.error("link", entry, e))?;
+            let staged = statat(below, name, AtFlags::SYMLINK_NOFOLLOW);
+            Ok(staged.is_ok_and(|staged| is_same(&staged, &file)))
+        })?;
+        Ok(if is_made { made } else { Linked::NoFile })
     }
 
     /// The file that was described stands there.
@@ -152,21 +148,18 @@ impl PosixSink {
         }
     }
 
-    /// A lane on the file system of a directory, and a name that nobody has in it.
-    fn staged_name(&self, directory: &Arc<OwnedFd>) -> Result<(Arc<Lane>, CString)> {
-        let staging = self.shared.staging_for(directory)?;
-        let lane = self.shared.link_lane(&staging)?;
-        let name = format!("link-{:016x}", super::staging::random());
-        Ok((lane, CString::new(name).expect("no NUL")))
-    }
-
     /// Gives a staged object owner, mode and time.
-    fn keep_at(&self, below: BorrowedFd<'_>, name: &CStr, entry: &Entry) {
+    fn keep_at(&self, lane: &Lane, name: &CStr, entry: &Entry) {
         let keeper = &self.shared.keeper;
+        let below = lane.directory.directory.as_fd();
         let path = || crate::Sink::path(self, entry);
         let failed = |what: &str, e: Errno| keeper.warn(&format!("{what}: {}", super::attributes::plain(e)), &path);
         let mut refused = |text: &str| keeper.warn(text, &path);
         let no_follow = AtFlags::SYMLINK_NOFOLLOW;
+        if let Some(group) = self.shared.inherited(entry.parent).group_instead(&lane.staging.inherited) {
+            let set = chownat(below, name, None, Some(Gid::from_raw(group)), no_follow);
+            set.unwrap_or_else(|e| failed("the group of its directory was not set", e));
+        }
         let status = statat(below, name, no_follow);
         if let (Ok(status), Some(attributes)) = (&status, &entry.attributes) {
             let (uid, gid) = keeper.owner_of(attributes, status, &mut refused);
@@ -187,22 +180,34 @@ impl PosixSink {
         let _ = utimensat(below, name, &times_of(entry.generation.modified), no_follow);
     }
 
-    /// Renames what was staged to its final name.
-    fn appear(
-        &self,
-        (below, name): (BorrowedFd<'_>, &CStr),
-        directory: &OwnedFd,
-        entry: &Entry,
-        rule: PublishRule,
-    ) -> Result<()> {
-        let renamed = self.shared.rename(below, name, directory.as_fd(), entry, rule);
-        match renamed {
-            Ok(()) => self.shared.changed(entry.parent),
-            Err(_) => _ = unlinkat(below, name, AtFlags::empty()),
+    /// Has an object made in staging, and renames it to its final name. False when `make` says that it is not to have it.
+    fn appear(&self, entry: &Entry, rule: PublishRule, make: Make<'_>) -> Result<bool> {
+        let directory = self.shared.open_directory(entry)?;
+        let mut staging = self.shared.staging_for(entry.parent, &directory)?;
+        loop {
+            let (lane, name) = (self.shared.link_lane(&staging)?, free_name("link"));
+            let below = lane.directory.directory.as_fd();
+            let appeared = match make(&lane, &name) {
+                Ok(true) => self.shared.rename(below, &name, directory.as_fd(), entry, rule).map(|()| true),
+                other => other,
+            };
+            match appeared {
+                Ok(true) => self.shared.changed(entry.parent),
+                _ => _ = unlinkat(below, &name, AtFlags::empty()),
+            }
+            let e = match appeared {
+                Err(e) if is_apart(&e) => e,
+                other => return other,
+            };
+            // Made again where it can be renamed from.
+            let Some(nearer) = self.shared.nearer(&staging, entry.parent)? else { return Err(e) };
+            staging = nearer;
         }
-        renamed
     }
 }
+
+/// Makes an object in a lane, under a name that nobody has.
+type Make<'a> = &'a dyn Fn(&Lane, &CStr) -> Result<bool>;
 
 fn is_same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
@@ -226,6 +231,7 @@ mod tests {
     use model::{Fidelity, Generation, Name, ObjectId, Timestamp};
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     use std::path::Path;
+    use std::sync::Arc;
 
     fn sink(path: &Path) -> PosixSink {
         let fd = Arc::new(beneath::open_directory(path).unwrap());

@@ -25,6 +25,7 @@ use super::shared::Shared;
 use super::slices::RANGES_PREFIX;
 use super::source::PosixFile;
 use super::staging::{Staging, TRIES_MAX, failed, open_staged, random};
+use super::wait::sync_names;
 use super::{beneath, facts, fence, list};
 use crate::sink::{Journals, Parts};
 use crate::{Error, Result};
@@ -52,7 +53,7 @@ pub(super) fn begin(shared: &Arc<Shared>, entry: &Entry, stem: &str, part: Exten
             make(shared, &host, stem, entry).map_err(fail)?;
             continue;
         };
-        let place = Arc::new(Staging::of_parts(Arc::new(directory), host.device));
+        let place = Arc::new(Staging::of_parts(Arc::new(directory), &host));
         let name = journal_name(part);
         let Some(journal) = make_journal(&place, &name).map_err(fail)? else { continue };
         let data = match open_staged(&place, DATA, OFlags::empty(), 1) {
@@ -70,7 +71,8 @@ pub(super) fn begin(shared: &Arc<Shared>, entry: &Entry, stem: &str, part: Exten
         }
         let journals = journals(&place, &|other, its| other != &*name && its.start < part.end && part.start < its.end);
         let journals = journals.map_err(fail)?.unwrap_or_default();
-        let file = LargeFile::of_parts(shared.clone(), place, (DATA.to_owned(), data), (name, journal), true);
+        let at = (place, entry.parent);
+        let file = LargeFile::of_parts(shared.clone(), at, (DATA.to_owned(), data), (name, journal), true);
         return Ok((file, journals));
     }
     Err(failed(Errno::BUSY))
@@ -84,7 +86,7 @@ pub(super) fn take(shared: &Arc<Shared>, entry: &Entry, stem: &str) -> Result<Op
         let Some(directory) = open(&host, stem)? else { return Ok(None) };
         let Some(there) = data_name(&directory).map_err(fail)? else { return Ok(None) };
         let own = taken_name(job);
-        let place = Arc::new(Staging::of_parts(Arc::new(directory), host.device));
+        let place = Arc::new(Staging::of_parts(Arc::new(directory), &host));
         if there != own && !rename(&place.directory, &there, &own).map_err(fail)? {
             continue;
         }
@@ -106,12 +108,12 @@ pub(super) fn begin_on_all(shared: &Arc<Shared>, entry: &Entry, stem: &str) -> R
     let (host, job) = place_of(shared, entry)?;
     let fail = |e: io::Error| Error::new("create file", shared.tree.path(entry.parent.0, entry.name.as_bytes()), e);
     let directory = open(&host, stem)?.ok_or_else(|| failed(Errno::NOENT))?;
-    let place = Arc::new(Staging::of_parts(Arc::new(directory), host.device));
+    let place = Arc::new(Staging::of_parts(Arc::new(directory), &host));
     let (name, own) = (journal_name(Extent::new(0, entry.size_bytes())), taken_name(job));
     let journal = make_journal(&place, &name).map_err(fail)?.ok_or_else(|| failed(Errno::NOENT))?;
     let data = open_staged(&place, &own, OFlags::empty(), 1).map_err(fail)?;
     fence::check(shared.staging_parent.as_fd(), job)?;
-    Ok(LargeFile::of_parts(shared.clone(), place, (own, data.into()), (name, journal), false))
+    Ok(LargeFile::of_parts(shared.clone(), (place, entry.parent), (own, data.into()), (name, journal), false))
 }
 
 /// Takes an object's data away from whichever of these slices has it. Should it have opened it too, its journal says that it may
@@ -149,7 +151,7 @@ pub(super) fn drop_all(host: &Staging, stem_prefix: &str) {
 
 fn place_of(shared: &Shared, entry: &Entry) -> Result<(Arc<Staging>, JobId)> {
     let directory = shared.open_directory(entry)?;
-    let host = shared.staging_for(&directory)?;
+    let host = shared.staging_for(entry.parent, &directory)?;
     let why = "only slices write an object together";
     let job = shared.slice.get().ok_or_else(|| Error::of_kind(FailureKind::Other, "begin", b"", why))?;
     Ok((host, *job))
@@ -198,17 +200,18 @@ fn make(shared: &Shared, host: &Staging, stem: &str, entry: &Entry) -> io::Resul
     let (top, new) = (host.top(), pool_name(stem, &format!(".new-{:016x}", random())));
     mkdirat(top, new.as_c_str(), Mode::from_raw_mode(0o700))?;
     let made = beneath::open_child(top.as_fd(), &new).and_then(|directory| {
-        let place = Staging::of_parts(Arc::new(directory), host.device);
+        let place = Staging::of_parts(Arc::new(directory), host);
         let data = File::from(open_staged(&place, DATA, OFlags::CREATE | OFlags::EXCL, 1)?);
+        shared.give(data.as_fd(), &place, entry, 0o600);
         make_room(&data, entry.size_bytes(), !shared.keeper.fidelity.sparse)?;
         if !facts::is_memory_backed(top.as_fd()) {
             fsync(&data)?;
-            fsync(&place.directory)?;
+            sync_names(place.directory.as_fd())?;
         }
         let name = pool_name(stem, "");
         match renameat_with(top, new.as_c_str(), top, name.as_c_str(), RenameFlags::empty()) {
             Ok(()) if facts::is_memory_backed(top.as_fd()) => Ok(()),
-            Ok(()) => Ok(fsync(top)?),
+            Ok(()) => Ok(sync_names(top.as_fd())?),
             // A directory takes the place of an empty one only.
             Err(e) => Err(e.into()),
         }

@@ -3,11 +3,13 @@
 //! Invariants:
 //! - Only what lies in the directories that the caller names is looked at, and everything is reached one name at a time from
 //!   the destination: a link is removed itself, and never followed.
-//! - Staging, what is spared, and what is on another file system stay, with the directories above them.
+//! - Staging, what is spared, and what is mounted, be it another file system or a part of the same, stay, with the directories
+//!   above them.
 //! - Where the file system took one spelling for another, nothing is removed (`spelling`).
 //! - A rehearsal looks at the same objects in the same order, and removes none.
 
-use super::facts::STAGING_PREFIX;
+use super::beneath::is_mounted;
+use super::facts::{STAGING_PREFIX, mount_of};
 use super::list::read_directory;
 use super::shared::Shared;
 use crate::sink::{Fate, Prune};
@@ -47,7 +49,7 @@ impl Shared {
 impl Shared {
     /// Removes what is named by its path, the content of a directory before it.
     pub fn prune_paths(&self, next: &mut dyn FnMut() -> Option<(Vec<u8>, bool)>, prune: &mut Prune<'_>) {
-        let Ok(device) = self.tree.open(ObjectId::ROOT.0).and_then(|root| Ok(fstat(&root)?.st_dev)) else { return };
+        let Ok(mount) = self.tree.open(ObjectId::ROOT.0).and_then(|root| Ok(mount_of(root.as_fd())?)) else { return };
         let (kept, steps) = (HashSet::new(), Vec::new());
         let mut pruning = Pruning { shared: self, prune, kept, steps, is_named: true };
         // The directories above what was removed last, by their numbers.
@@ -65,7 +67,7 @@ impl Shared {
                 above.push((name.clone(), number));
             }
             let parent = pruning.number_of(&above);
-            if pruning.may_go(parent, last, is_directory, device, &path) {
+            if pruning.may_go(parent, last, is_directory, mount, &path) {
                 pruning.remove(parent, last, is_directory);
             }
         }
@@ -137,9 +139,10 @@ impl Pruning<'_, '_> {
     fn object(&mut self, directory: u64, name: &Name, status: &Stat, device: u64) {
         let path = self.shared.tree.path(directory, name.as_bytes());
         let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
+        let is_mount = || self.shared.tree.open(directory).is_ok_and(|at| is_mounted(at.as_fd(), name) == Some(true));
         let is_ours = name.as_bytes().starts_with(STAGING_PREFIX)
             || self.shared.backup.as_ref().is_some_and(|backup| backup.covers(&path))
-            || is_directory && status.st_dev != device;
+            || is_directory && (status.st_dev != device || is_mount());
         let fate = if is_ours { Fate::Spare } else { (self.prune.fate)(&path, is_directory) };
         if fate == Fate::Spare {
             self.kept.insert(directory);
@@ -159,19 +162,15 @@ impl Pruning<'_, '_> {
         directories.last().map_or(ObjectId::ROOT.0, |(_, number)| *number)
     }
 
-    /// Whether what has this name is ours to remove. A directory in which something stays is not.
-    fn may_go(&self, parent: u64, name: &Name, is_directory: bool, device: u64, path: &[u8]) -> bool {
-        let status = self
-            .shared
-            .tree
-            .open(parent)
-            .and_then(|above| Ok((fstat(&above)?, statat(&above, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?)));
-        let Ok((above, status)) = status else { return false };
-        let is_same_kind = FileType::from_raw_mode(status.st_mode).is_dir() == is_directory;
-        is_same_kind
-            && above.st_dev == device
-            && status.st_dev == device
-            && (self.prune.fate)(path, is_directory) == Fate::Remove
+    /// Whether what has this name is ours to remove: on the mount of the destination. A directory in which something stays is not.
+    fn may_go(&self, parent: u64, name: &Name, is_directory: bool, mount: (u64, u64), path: &[u8]) -> bool {
+        let looked = self.shared.tree.open(parent).and_then(|above| {
+            let status = statat(&above, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let is_mount = is_directory && is_mounted(above.as_fd(), name) == Some(true);
+            let is_here = mount_of(above.as_fd())? == mount && status.st_dev == fstat(&above)?.st_dev && !is_mount;
+            Ok(is_here && FileType::from_raw_mode(status.st_mode).is_dir() == is_directory)
+        });
+        looked.unwrap_or(false) && (self.prune.fate)(path, is_directory) == Fate::Remove
     }
 
     fn remove(&mut self, directory: u64, name: &Name, is_directory: bool) {

@@ -2,28 +2,32 @@
 //!
 //! Invariant: what a failed wait for a whole file system has put in doubt is never taken for durable afterwards (F072).
 
+use super::attributes::plain;
 use super::blocks::WriteVerdict;
 use super::facts;
 use super::fence;
+use super::inherit::Inherited;
 use super::keep::Keeper;
 use super::list::generation_of;
+use super::rename::to_free_name;
 use super::spelling::{self, Spellings};
 use super::staging::{FileNumber, LaneDirectory, Staging};
 use super::ticks::{ASKED, Ticks};
 use super::tree::Tree;
-use super::wait::once;
+use super::wait::{once, sync_names};
 use crate::sink::{PublishRule, Staged};
 use crate::{Error, Result};
 use model::mutant;
 use model::{Entry, FailureKind, JobId, Kind, Name, ObjectId, Timestamp};
-use os::fs::{fsync, futimens, openat, renameat_with, syncfs, unlinkat};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, fstat, statat};
+use os::fs::{fchmod, fsync, futimens, openat, renameat_with, syncfs, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, fstat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
@@ -32,20 +36,26 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 pub(super) const UNFINISHED: u32 = 0o1000;
 /// Numbers of directories that are not the job's begin here: far above those that a sender counts to.
 pub(super) const SCRATCH_FIRST: u64 = 1 << 61;
+/// Directories of which it is remembered what files in them get: they are visited one after the other.
+const INHERITED_MAX: usize = 4096;
 
 /// What the lanes and large files of one sink have in common.
 pub(super) struct Shared {
     pub tree: Tree,
-    /// Staging by device number.
-    pub stagings: Mutex<BTreeMap<u64, Arc<Staging>>>,
+    pub stagings: Mutex<BTreeMap<Ground, Arc<Staging>>>,
+    pub apart: Apart,
+    /// What files in a directory get, by the directory's number.
+    pub inherited: Mutex<HashMap<u64, Arc<Inherited>>>,
     pub staging_parent: Arc<OwnedFd>,
     /// Whose staging it is of those that share the storage.
     pub host: Name,
     /// The job is a slice of one that several hosts work on: its staging is its own, so that another host can take it away.
     pub slice: OnceLock<JobId>,
     pub lanes: RwLock<Vec<Arc<Lane>>>,
-    /// Where links are made before they get their names, by device number.
-    pub link_lanes: Mutex<BTreeMap<u64, Arc<Lane>>>,
+    /// Those of them that nobody uses, with their numbers.
+    pub free_lanes: Mutex<Vec<(u64, Arc<Lane>)>>,
+    /// Where links are made before they get their names, one in each staging.
+    pub link_lanes: Mutex<Vec<Arc<Lane>>>,
     /// Directories that an attempt which died has made and not given their final mode.
     pub unfinished: Mutex<BTreeSet<u64>>,
     pub is_closed: AtomicBool,
@@ -63,6 +73,51 @@ pub(super) struct Shared {
     pub spellings: Spellings,
     pub ticks: Ticks,
     pub verdict: WriteVerdict,
+}
+
+/// Within one, everything can be renamed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ground {
+    /// As `facts::mount_of`.
+    pub mount: (u64, u64),
+    pub apart: Option<u64>,
+}
+
+/// Directories into which nothing can be renamed from staging above them, though they are on the same mount (`apart`).
+#[derive(Default)]
+pub(super) struct Apart {
+    directories: Mutex<BTreeSet<u64>>,
+    count: AtomicUsize,
+    /// Held while such a directory is looked for.
+    pub search: Mutex<()>,
+}
+
+impl Apart {
+    /// It changes with each that is found.
+    pub fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    pub fn add(&self, directory: u64) {
+        self.directories.lock().unwrap().insert(directory);
+        self.count.fetch_add(1, Relaxed);
+    }
+
+    pub fn contains(&self, directory: u64) -> bool {
+        self.directories.lock().unwrap().contains(&directory)
+    }
+
+    /// The nearest of them, the directory itself or one above it.
+    pub fn above(&self, tree: &Tree, directory: u64) -> Option<u64> {
+        if self.count() == 0 {
+            return None;
+        }
+        let mut at = directory;
+        while !self.contains(at) {
+            at = tree.place(at)?.0;
+        }
+        Some(at)
+    }
 }
 
 pub(super) struct Lane {
@@ -113,25 +168,28 @@ impl Shared {
         self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
     }
 
-    /// The staging on the file system of `directory`.
-    pub fn staging_for(&self, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
-        let device = |fd: BorrowedFd<'_>| fstat(fd).map(|s| s.st_dev).map_err(|e| Error::new("look at", b"", e));
-        let wanted = device(directory.as_fd())?;
+    /// The staging from which objects are renamed into a directory, whose number is `parent`.
+    pub fn staging_for(&self, parent: ObjectId, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
+        let mount = |fd: BorrowedFd<'_>| facts::mount_of(fd).map_err(|e| Error::new("look at", b"", e));
+        let ground = Ground { mount: mount(directory.as_fd())?, apart: self.apart.above(&self.tree, parent.0) };
         let mut stagings = self.stagings.lock().unwrap();
         let slice = self.slice.get().copied();
-        if let Some(staging) = stagings.get(&wanted) {
+        if let Some(staging) = stagings.get(&ground) {
             // Each time: whoever takes it over removes what is there, and would not come to an end beside a host that makes
             // new files faster than that.
             slice.map_or(Ok(()), |job| fence::check(self.staging_parent.as_fd(), job))?;
             return Ok(staging.clone());
         }
-        let is_at_root = device(self.staging_parent.as_fd())? == wanted;
-        if !is_at_root && slice.is_some() {
-            let why = "another file system is mounted here, where several hosts cannot work on one job: copy it without --hosts";
-            return Err(Error::of_kind(FailureKind::Other, "stage", b"", why));
+        let top = match ground.apart {
+            Some(key) => self.tree.open(key).map_err(|e| Error::new("open directory", self.tree.path(key, b""), e))?,
+            None => self.staging_parent.clone(),
+        };
+        let is_below = mount(top.as_fd())? == ground.mount;
+        if slice.is_some() && !(is_below && ground.apart.is_none()) {
+            return Err(not_for_slices());
         }
-        let parent = if is_at_root { &self.staging_parent } else { directory };
-        let staging = Arc::new(Staging::open(parent.clone(), &self.host, slice)?);
+        let place = if is_below { top } else { directory.clone() };
+        let staging = Arc::new(Staging::open(place, &self.host, slice)?);
         // It may have been taken over since the job began: whoever did that has not seen this staging.
         if let Some(job) = slice
             && let Err(e) = fence::check(self.staging_parent.as_fd(), job)
@@ -139,18 +197,19 @@ impl Shared {
             staging.remove_if_empty();
             return Err(e);
         }
-        stagings.insert(wanted, staging.clone());
+        stagings.insert(ground, staging.clone());
         Ok(staging)
     }
 
     /// The staging that this job has opened; one that had nothing to stage opens what one that died has left.
-    pub fn left_over(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Staging>>> {
+    pub fn left_over(&self) -> MutexGuard<'_, BTreeMap<Ground, Arc<Staging>>> {
         let mut stagings = self.stagings.lock().unwrap();
         if stagings.is_empty()
             && Staging::is_there(&self.staging_parent)
+            && let Ok(mount) = facts::mount_of(self.staging_parent.as_fd())
             && let Ok(staging) = Staging::open(self.staging_parent.clone(), &self.host, None)
         {
-            stagings.insert(staging.device, Arc::new(staging));
+            stagings.insert(Ground { mount, apart: None }, Arc::new(staging));
         }
         stagings
     }
@@ -163,7 +222,7 @@ impl Shared {
 
     /// What the storage that an entry is on makes of `ASKED`: found out in staging.
     fn ask_for_time(&self, device: u64, entry: &Entry) -> Result<Timestamp> {
-        let staging = self.staging_for(&self.open_directory(entry)?)?;
+        let staging = self.staging_for(entry.parent, &self.open_directory(entry)?)?;
         let lane = self.link_lane(&staging)?;
         let (at, name) = (&lane.directory.directory, c"time");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -175,20 +234,58 @@ impl Shared {
         Ok(if status.st_dev == device { generation_of(&status).modified } else { ASKED })
     }
 
-    /// The mode a new file or directory gets: the source's less the umask, or what `--chmod` says.
+    /// What the files in a directory get of it.
+    pub fn inherited(&self, directory: ObjectId) -> Arc<Inherited> {
+        // A directory that this job has made gives what the one above gives.
+        let key = self.tree.found_above(directory.0);
+        if let Some(known) = self.inherited.lock().unwrap().get(&key) {
+            return known.clone();
+        }
+        let Ok(opened) = self.tree.open(key) else { return Arc::new(Inherited::nothing()) };
+        let found = Arc::new(Inherited::of(opened.as_fd()));
+        let mut inherited = self.inherited.lock().unwrap();
+        if inherited.len() >= INHERITED_MAX {
+            inherited.clear();
+        }
+        inherited.insert(key, found.clone());
+        found
+    }
+
+    /// Gives a file that was just made in staging what it would have of its directory, if it were made there with this mode.
+    pub fn give(&self, file: BorrowedFd<'_>, staging: &Staging, entry: &Entry, mode: u32) {
+        let inherited = self.inherited(entry.parent);
+        if *inherited != staging.inherited
+            && let Err(e) = inherited.give(file, &staging.inherited, mode)
+        {
+            let text = format!("the group or the default ACL of its directory was not set: {}", plain(e));
+            self.keeper.warn(&text, &|| self.tree.path(entry.parent.0, entry.name.as_bytes()));
+        }
+    }
+
+    /// The mode a new file or directory gets: the source's less the umask, or what its directory or `--chmod` says.
     pub fn mode_of(&self, entry: &Entry) -> u32 {
         match (self.chmod, &entry.kind) {
             (Some((_, mode)), Kind::Directory) => mode,
             (Some((mode, _)), _) => mode,
             (None, Kind::Directory) if self.keeper.fidelity.mode => entry.mode & 0o1777,
             (None, _) if self.keeper.fidelity.mode => entry.mode & 0o777,
-            (None, _) => entry.mode & 0o777 & !facts::umask(),
+            (None, Kind::Directory) => entry.mode & 0o777 & !facts::umask(),
+            (None, _) => self.inherited(entry.parent).mode_of(entry.mode & 0o777),
         }
     }
 
     /// What `--chmod` says of an object.
     pub fn chmod_of(&self, entry: &Entry) -> Option<u32> {
         self.chmod.map(|(files, directories)| if entry.kind == Kind::Directory { directories } else { files })
+    }
+
+    /// Gives a small file, complete in staging, the rest of what its entry says.
+    pub fn seal(&self, file: BorrowedFd<'_>, entry: &Entry) -> std::result::Result<(), Errno> {
+        if let Some((mode, _)) = self.chmod {
+            fchmod(file, Mode::from_raw_mode(mode))?;
+        }
+        self.keep(file, entry, false);
+        futimens(file, &times_of(entry.generation.modified))
     }
 
     /// Gives an object what its source has besides content. Returns what changed, as bits of `cause`.
@@ -208,15 +305,35 @@ impl Shared {
         if mode & !facts::umask() == self.mode_of(entry) { mode } else { mode | UNFINISHED }
     }
 
-    /// The lane for links on a file system: what it holds is swept like that of any lane.
+    /// A lane of a staging, with its number among the sink's: one that was given back, or a new one.
+    pub fn take_lane(&self, staging: &Arc<Staging>) -> Result<(u64, Arc<Lane>)> {
+        let mut free = self.free_lanes.lock().unwrap();
+        if let Some(at) = free.iter().position(|(_, lane)| Arc::ptr_eq(&lane.staging, staging)) {
+            return Ok(free.swap_remove(at));
+        }
+        drop(free);
+        let lane = Arc::new(Lane::new(staging.make_lane()?, staging.clone()));
+        let mut all = self.lanes.write().unwrap();
+        all.push(lane.clone());
+        Ok((all.len() as u64 - 1, lane))
+    }
+
+    /// Leaves lanes to whoever needs one next. Once the sink is closed their numbers are no longer true.
+    pub fn give_back(&self, lanes: &mut Vec<(u64, Arc<Lane>)>) {
+        let mut free = self.free_lanes.lock().unwrap();
+        if !self.is_closed.load(Relaxed) {
+            free.append(lanes);
+        }
+    }
+
+    /// The lane for links of a staging: what it holds is swept like that of any lane.
     pub fn link_lane(&self, staging: &Arc<Staging>) -> Result<Arc<Lane>> {
         let mut link_lanes = self.link_lanes.lock().unwrap();
-        if let Some(lane) = link_lanes.get(&staging.device) {
+        if let Some(lane) = link_lanes.iter().find(|lane| Arc::ptr_eq(&lane.staging, staging)) {
             return Ok(lane.clone());
         }
-        let lane = Arc::new(Lane::new(staging.make_lane()?, staging.clone()));
-        self.lanes.write().unwrap().push(lane.clone());
-        link_lanes.insert(staging.device, lane.clone());
+        let (_, lane) = self.take_lane(staging)?;
+        link_lanes.push(lane.clone());
         Ok(lane)
     }
 
@@ -224,7 +341,7 @@ impl Shared {
     pub fn rename(
         &self,
         from: BorrowedFd<'_>,
-        name: &std::ffi::CStr,
+        name: &CStr,
         directory: BorrowedFd<'_>,
         entry: &Entry,
         rule: PublishRule,
@@ -235,22 +352,12 @@ impl Shared {
         if mutant::is_on("remove-before-replacing") {
             let _ = unlinkat(directory, entry.name.as_c_str(), AtFlags::empty());
         }
-        let flags = match rule {
-            PublishRule::NoReplace if mutant::is_on("replace-what-appeared") => RenameFlags::empty(),
-            PublishRule::NoReplace => RenameFlags::NOREPLACE,
-            PublishRule::Replace => RenameFlags::empty(),
-        };
-        let renamed = match renameat_with(from, name, directory, entry.name.as_c_str(), flags) {
-            // A file system without the flag: look, then rename. The window is the file system's, and said in the manual.
-            Err(Errno::INVAL) if rule == PublishRule::NoReplace => {
-                match statat(directory, entry.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Err(Errno::NOENT) => {
-                        renameat_with(from, name, directory, entry.name.as_c_str(), RenameFlags::empty())
-                    }
-                    _ => Err(Errno::EXIST),
-                }
+        let new_name = entry.name.as_c_str();
+        let renamed = match rule {
+            PublishRule::NoReplace if !mutant::is_on("replace-what-appeared") => {
+                to_free_name((from, name), (directory, new_name))
             }
-            renamed => renamed,
+            _ => renameat_with(from, name, directory, new_name, RenameFlags::empty()),
         };
         renamed.map_err(|e| {
             let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
@@ -310,7 +417,7 @@ impl Shared {
                     whole.map_err(|e| fail(e.into()))?;
                 }
             } else if !facts::is_memory_backed(directory.as_fd()) {
-                fsync(&directory).map_err(|e| fail(e.into()))?;
+                sync_names(directory.as_fd()).map_err(|e| fail(e.into()))?;
             }
         }
         Ok(())
@@ -331,6 +438,12 @@ impl Shared {
     pub fn changed(&self, directory: ObjectId) {
         self.changed_directories.lock().unwrap().insert(directory.0);
     }
+}
+
+pub(super) fn not_for_slices() -> Error {
+    let why = "another file system, fileset or quota project begins here, where several hosts cannot work on one job: copy \
+               it without --hosts";
+    Error::of_kind(FailureKind::InTheWay, "stage", b"", why)
 }
 
 pub(super) fn times_of(modified: Timestamp) -> Timestamps {

@@ -5,7 +5,8 @@
 //! - Everything below the root is reached through the tree of directories, one name at a time (I5).
 //! - Metadata is set by descriptor before the rename; a directory gets its final mode and time last.
 //!
-//! A destination on another file system than the root gets staging of its own beside the first directory seen there.
+//! A destination on another mount than the root gets staging of its own beside the first directory seen there; `apart` knows of others
+//! that need one.
 
 use super::beneath::Bounds;
 use super::blocks::WriteVerdict;
@@ -15,7 +16,7 @@ use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
 use super::lines::PosixLines;
 use super::owners::Sort;
-use super::shared::{Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
+use super::shared::{Apart, Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
 use super::source::PosixSource;
 use super::spelling::{self, Spellings};
 use super::staging::FileNumber;
@@ -39,6 +40,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+/// The set-group-id bit of a directory comes from the one above, and says which group its files get.
+const GROUP_BIT: u32 = 0o2000;
+
 pub struct PosixSink {
     pub(super) shared: Arc<Shared>,
 }
@@ -56,6 +60,9 @@ impl PosixSink {
             host: host::own().clone(),
             slice: OnceLock::new(),
             lanes: RwLock::default(),
+            free_lanes: Mutex::default(),
+            apart: Apart::default(),
+            inherited: Mutex::default(),
             link_lanes: Mutex::default(),
             unfinished: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -113,6 +120,23 @@ impl PosixSink {
         let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         openat(&lane.directory.directory, FileNumber::new(staged.number()).as_c_str(), flags, Mode::empty())
+    }
+
+    /// The mode that a directory is to get in the end; none where it has the one that it was made with, and what that came from
+    /// the directory above with it.
+    fn final_mode_of(&self, entry: &Entry, status: &Stat, is_fresh: bool) -> Option<u32> {
+        let (shared, keeper) = (&self.shared, &self.shared.keeper);
+        let is_marked = shared.unfinished.lock().unwrap().contains(&entry.id.0)
+            || is_fresh && shared.first_mode_of(entry) & UNFINISHED != 0;
+        if keeper.fidelity.mode || !(is_marked || shared.chmod.is_some()) {
+            return None;
+        }
+        let mode = match shared.chmod {
+            // Less than it was made with: a default ACL may have left less than the umask.
+            None if !keeper.changes_owner() => status.st_mode & entry.mode & 0o777,
+            _ => shared.mode_of(entry),
+        };
+        Some(mode | status.st_mode & GROUP_BIT).filter(|mode| *mode != status.st_mode & 0o7777)
     }
 
     pub(super) fn is_another(&self, directory: &OwnedFd, entry: &Entry, status: &Stat) -> bool {
@@ -183,7 +207,7 @@ impl Sink for PosixSink {
                 let (unfinished, finished) = (mode & !facts::umask(), self.shared.mode_of(entry));
                 // An attempt that failed files in it has closed it all the same: its successor opens it again.
                 if is_to_change && status.st_mode & 0o5777 == finished && finished & 0o300 != 0o300 {
-                    let reopened = fchmod(&there, Mode::from_raw_mode(unfinished));
+                    let reopened = fchmod(&there, Mode::from_raw_mode(unfinished | status.st_mode & GROUP_BIT));
                     reopened.map_err(|e| self.error("set mode and time of directory", entry, e))?;
                     self.shared.unfinished.lock().unwrap().insert(entry.id.0);
                 } else if is_to_change && status.st_mode & 0o5777 == unfinished {
@@ -338,7 +362,7 @@ impl Sink for PosixSink {
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
         let directory = self.shared.open_directory(entry);
         directory
-            .and_then(|d| self.shared.staging_for(&d))
+            .and_then(|d| self.shared.staging_for(entry.parent, &d))
             .is_ok_and(|staging| super::large::has_journal(&staging, stem))
     }
 
@@ -374,8 +398,8 @@ impl Sink for PosixSink {
         let lane = self.shared.lanes.read().unwrap()[staged.lane() as usize].clone();
         let directory = self.shared.open_directory(entry)?;
         let name = FileNumber::new(staged.number());
-        let from = lane.directory.directory.as_fd();
-        let published = self.shared.rename(from, name.as_c_str(), directory.as_fd(), entry, staged.rule());
+        let file = (&lane.staging, lane.directory.directory.as_fd(), name.as_c_str());
+        let published = self.shared.publish_file(file, directory.as_fd(), entry, staged.rule());
         match published {
             Ok(()) => self.shared.changed(entry.parent),
             Err(_) => self.discard(staged),
@@ -407,25 +431,39 @@ impl Sink for PosixSink {
     fn finish_directory(&self, entry: &Entry) -> Result<()> {
         let directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
         let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
-        let is_unfinished = self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
-        let is_to_change = self.shared.tree.is_fresh(entry.id.0) || is_unfinished || self.shared.chmod.is_some();
-        if is_to_change && !self.shared.keeper.fidelity.mode {
-            fchmod(&directory, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
+        let status = fstat(&directory).map_err(fail)?;
+        let is_fresh = self.shared.tree.is_fresh(entry.id.0);
+        // What is there already may be somebody else's, and full of their own files.
+        let set = |done: std::result::Result<(), Errno>, what: &str| match done {
+            Err(Errno::PERM | Errno::ACCESS) if !is_fresh => {
+                let text = format!("the {what} of the directory was not set: it belongs to another user");
+                self.shared.keeper.warn(&text, &|| self.path(entry));
+                Ok(())
+            }
+            done => done.map_err(fail),
+        };
+        if let Some(mode) = self.final_mode_of(entry, &status, is_fresh) {
+            set(fchmod(&directory, Mode::from_raw_mode(mode)), "mode")?;
         }
         self.shared.keep(directory.as_fd(), entry, true);
         self.shared.changed(entry.id);
-        futimens(&directory, &times_of(entry.generation.modified)).map_err(fail)
+        if list::generation_of(&status).modified == entry.generation.modified {
+            return Ok(());
+        }
+        set(futimens(&directory, &times_of(entry.generation.modified)), "time")
     }
 
     fn close(&self) {
         if mutant::is_on("leave-staging") {
             return;
         }
+        let was_closed = self.shared.is_closed.swap(true, Relaxed);
+        self.shared.free_lanes.lock().unwrap().clear();
         // What a lane still holds stays for the second call, when the last lane is gone.
         self.shared.lanes.write().unwrap().retain(|lane| !lane.staging.remove_lane(&lane.directory));
         self.shared.link_lanes.lock().unwrap().clear();
         // A job that had nothing to stage removes what one that died has left (I20).
-        let stagings = match self.shared.is_closed.swap(true, Relaxed) {
+        let stagings = match was_closed {
             true => self.shared.stagings.lock().unwrap(),
             false => self.shared.left_over(),
         };
@@ -436,5 +474,54 @@ impl Sink for PosixSink {
 
     fn path(&self, entry: &Entry) -> Vec<u8> {
         self.shared.tree.path(entry.parent.0, entry.name.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::posix::beneath;
+    use model::{Generation, Timestamp};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    fn entry(modified: Timestamp) -> Entry {
+        Entry {
+            id: ObjectId(1),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"theirs").unwrap(),
+            kind: Kind::Directory,
+            mode: 0o755,
+            generation: Generation { modified, ..Generation::default() },
+            attributes: None,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_set_of_a_directory_of_somebody_else_is_a_warning_and_only_where_it_differs() {
+        if !needs::root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = dir.path().join("theirs");
+        std::fs::create_dir(&theirs).unwrap();
+        std::fs::set_permissions(&theirs, std::fs::Permissions::from_mode(0o755)).unwrap();
+        chown(&theirs, Some(1000), Some(1000)).unwrap();
+        let status = std::fs::metadata(&theirs).unwrap();
+        let has = Timestamp { seconds: status.mtime(), nanoseconds: status.mtime_nsec() as u32 };
+        let other = Timestamp { seconds: 7, nanoseconds: 0 };
+        let finish = |chmod, modified| {
+            needs::bound_by_permissions(|| {
+                let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+                let sink = PosixSink::new(root.clone(), root, chmod);
+                sink.make_directory(&entry(modified)).unwrap();
+                sink.finish_directory(&entry(modified)).unwrap();
+                sink.take_warnings().into_iter().map(|warning| warning.text).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(finish(None, has), Vec::<String>::new());
+        assert_eq!(finish(Some((0o644, 0o755)), has), Vec::<String>::new());
+        let refused = |what: &str| format!("the {what} of the directory was not set: it belongs to another user");
+        assert_eq!(finish(None, other), [refused("time")]);
+        assert_eq!(finish(Some((0o600, 0o700)), other), [refused("mode"), refused("time")]);
     }
 }

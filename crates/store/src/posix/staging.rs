@@ -19,6 +19,7 @@
 
 use super::beneath;
 use super::facts::STAGING_PREFIX;
+use super::inherit::Inherited;
 use super::slices::slice_name;
 use super::sweep::Sweep;
 use crate::{Error, Result};
@@ -41,6 +42,8 @@ pub struct Staging {
     /// This host's, or a slice's.
     pub directory: Arc<OwnedFd>,
     pub device: u64,
+    /// What files get here.
+    pub inherited: Inherited,
     /// The directories on the way there from `parent`, with their names; the last is `directory`.
     levels: Vec<(Arc<OwnedFd>, Name)>,
     parent: Arc<OwnedFd>,
@@ -67,14 +70,16 @@ impl Staging {
             }
             let directory = levels[levels.len() - 1].0.clone();
             let device = fstat(&directory).map_err(failed)?.st_dev;
-            return Ok(Staging { directory, device, levels, parent });
+            let inherited = Inherited::of(directory.as_fd());
+            return Ok(Staging { directory, device, inherited, levels, parent });
         }
         Err(failed(Errno::BUSY))
     }
 
-    /// A directory that is nobody's alone.
-    pub fn of_parts(directory: Arc<OwnedFd>, device: u64) -> Staging {
-        Staging { parent: directory.clone(), directory, device, levels: Vec::new() }
+    /// A directory in that of all hosts, which is nobody's alone.
+    pub fn of_parts(directory: Arc<OwnedFd>, host: &Staging) -> Staging {
+        let (device, inherited) = (host.device, host.inherited.clone());
+        Staging { parent: directory.clone(), directory, device, inherited, levels: Vec::new() }
     }
 
     /// The directory of all hosts.

@@ -97,6 +97,16 @@ impl Tree {
         self.open.lock().unwrap().forget(key);
     }
 
+    /// The nearest directory, itself or one above it, that this job has not made.
+    pub fn found_above(&self, key: u64) -> u64 {
+        let nodes = self.nodes.read().unwrap();
+        let mut at = key;
+        while let Some(Node::Below { parent, is_fresh: true, .. }) = nodes.get(&at) {
+            at = *parent;
+        }
+        at
+    }
+
     pub fn is_fresh(&self, key: u64) -> bool {
         matches!(self.nodes.read().unwrap().get(&key), Some(Node::Below { is_fresh: true, .. }))
     }

@@ -37,7 +37,7 @@ pub struct SegmentHead {
     pub spool: u64,
     pub number: u32,
     pub segment_bytes: u64,
-    /// Counts the uses of segments: a piece of another one is an older use's.
+    /// Counts the uses of segments, each process from a number that it draws: a piece of another one is an older use's.
     pub epoch: u64,
     pub owner: Owner,
 }

@@ -1,7 +1,8 @@
 //! The ring: which segment is whose, where the next piece goes, what is free again.
 //!
 //! Invariants:
-//! - A segment is handed on only when nothing in it is wanted and nobody writes to it; its epoch tells its uses apart.
+//! - A segment is handed on only when nothing in it is wanted and nobody writes to it; its epoch tells its uses apart, those by earlier
+//!   processes too.
 //! - The head of a piece is written before the next piece has its place, so that a scan finds what lies behind a torn one.
 //! - The end of an owner is durable before anybody hears of it: what was delivered does not come back.
 //! - Owners that hold less than half of their part find room, whatever others hold. Parts are by weight.
@@ -148,9 +149,14 @@ impl Spool {
         (state.segments.len() - state.free.len()) as u64 * self.segment_bytes()
     }
 
-    /// Owners of whom an earlier process left something that nobody has taken up.
+    /// Owners of whom somebody left something that nobody has taken up, the oldest first.
     pub fn found(&self) -> Vec<Owner> {
-        self.state.lock().unwrap().found.keys().copied().collect()
+        let state = self.state.lock().unwrap();
+        let age = |(owner, parcels): (&Owner, &Vec<Parcel>)| (parcels.first().map(Parcel::number), *owner);
+        let mut found: Vec<_> = state.found.iter().map(age).collect();
+        drop(state);
+        found.sort_unstable();
+        found.into_iter().map(|(_, owner)| owner).collect()
     }
 
     /// Takes up what an earlier process left of an owner, in the order in which it was written.
@@ -201,7 +207,7 @@ impl Spool {
             head.map_or(0, |number| (segment_bytes - state.segments[number as usize].at).saturating_sub(PIECE_BYTES));
         let each = segment_bytes - HEAD_BYTES - PIECE_BYTES;
         let wanted = bytes.saturating_sub(here).div_ceil(each) as u32;
-        if !state.may_take(owner, wanted, all) && !mutant::is_on("grant-beyond-quota") {
+        if !state.may_take(owner, kind, wanted, all) && !mutant::is_on("grant-beyond-quota") {
             return Ok(None);
         }
         let id = state.next_parcel;
@@ -401,15 +407,17 @@ impl State {
         State {
             segments: (0..segments).map(|_| Segment::default()).collect(),
             free: (0..segments).collect(),
-            next_epoch: 1,
+            // Of segments that are free nobody knows under which epochs they were written.
+            next_epoch: os::random().unwrap_or(2) >> 1,
             next_parcel: 1,
             owners: HashMap::new(),
             found: HashMap::new(),
         }
     }
 
-    /// What is kept for other owners is left to them, and some room to those that hold less than their part.
-    fn may_take(&self, owner: Owner, wanted: u32, all: u32) -> bool {
+    /// What is kept for other owners is left to them, and some room to those that hold less than their part, and to what describes
+    /// content: without that, what is there could not be delivered.
+    fn may_take(&self, owner: Owner, kind: Kind, wanted: u32, all: u32) -> bool {
         let own = self.owners.get(&owner);
         let (holds, weight) = own.map_or((0, WEIGHT), |owned| (owned.segments, owned.weight));
         let others = || self.owners.iter().filter(|(other, _)| **other != owner).map(|(_, owned)| owned);
@@ -418,7 +426,7 @@ impl State {
         let kept = |owned: &Owned| part(owned.weight).div_ceil(KEPT_PART).saturating_sub(u64::from(owned.segments));
         let is_alone = others().next().is_none();
         let is_small = !is_alone && u64::from(holds + wanted) <= part(weight);
-        let left = if is_small { 0 } else { u64::from((all / LEFT_TO_OTHERS).max(1)) };
+        let left = if is_small || kind == Kind::Journal { 0 } else { u64::from((all / LEFT_TO_OTHERS).max(1)) };
         let is_kept_for_it = u64::from(holds + wanted) <= part(weight).div_ceil(KEPT_PART);
         let for_others = if is_kept_for_it { 0 } else { others().map(kept).sum::<u64>() };
         wanted == 0 || u64::from(wanted) + left.max(for_others) <= self.free.len() as u64

@@ -76,9 +76,20 @@ pub fn compare(
 /// One side's list, as far as it was read.
 struct Side {
     records: Receiver<Record>,
+    /// An object, or what could not be read, where it stands in the list.
     next: Option<Record>,
     /// What could not be read: nothing is known of what is below it.
     unread: Option<Vec<u8>>,
+}
+
+impl Side {
+    /// Whether anything is known of this path.
+    fn knows(&self, path: &[u8]) -> bool {
+        let is_below = |unread: &Vec<u8>| {
+            path.strip_prefix(&unread[..]).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        !self.unread.as_ref().is_some_and(is_below)
+    }
 }
 
 struct Comparison<'a, 'b> {
@@ -93,19 +104,19 @@ impl Comparison<'_, '_> {
         let side = |records| Side { records, next: None, unread: None };
         let (mut first, mut second) = (side(first), side(second));
         loop {
-            let both = self.advance(&mut first, 0) && self.advance(&mut second, 1);
-            if !both {
+            if !(self.advance(&mut first) && self.advance(&mut second)) {
                 return;
             }
-            let goes_on = match (&first.next, &second.next) {
+            let ordered = match (&first.next, &second.next) {
                 (None, None) => return,
-                (Some(one), Some(two)) => match order(&one.path, &two.path) {
-                    Ordering::Equal => self.both(first.next.take(), second.next.take()),
-                    Ordering::Less => self.only(first.next.take(), &second, true),
-                    Ordering::Greater => self.only(second.next.take(), &first, false),
-                },
-                (Some(_), None) => self.only(first.next.take(), &second, true),
-                (None, Some(_)) => self.only(second.next.take(), &first, false),
+                (Some(one), Some(two)) => order(&one.path, &two.path),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+            };
+            let goes_on = match ordered {
+                Ordering::Equal => self.both(&mut first, &mut second),
+                Ordering::Less => self.only(0, &mut first, &second),
+                Ordering::Greater => self.only(1, &mut second, &first),
             };
             if !goes_on {
                 return;
@@ -113,18 +124,10 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// Reads a side's next object; failures are told on the way. False when what was named cannot be read at all.
-    fn advance(&mut self, side: &mut Side, which: usize) -> bool {
+    /// Reads what is next on a side. False where its list broke off.
+    fn advance(&self, side: &mut Side) -> bool {
         while side.next.is_none() {
             let Ok(record) = side.records.recv() else { return !self.is_broken.load(Relaxed) };
-            if matches!(record.found, Found::Failed { .. }) {
-                let goes_on = (self.tell)(Met::Unread { side: which, record: &record });
-                if record.path.is_empty() || !goes_on {
-                    return false;
-                }
-                side.unread = Some(record.path);
-                continue;
-            }
             // Both sides are compared from what was named on, whatever it is called.
             let is_taken = record.path.is_empty() || self.chosen.takes(&record);
             side.next = Some(record).filter(|_| is_taken);
@@ -132,29 +135,38 @@ impl Comparison<'_, '_> {
         true
     }
 
-    /// An object of one side alone.
-    fn only(&mut self, record: Option<Record>, other: &Side, is_missing: bool) -> bool {
-        let Some(record) = record else { return true };
-        let is_unknown = |unread: &Vec<u8>| {
-            record.path.strip_prefix(&unread[..]).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        };
-        if other.unread.as_ref().is_some_and(is_unknown) {
-            return true;
+    /// What one side alone has.
+    fn only(&mut self, which: usize, side: &mut Side, other: &Side) -> bool {
+        let Some(record) = side.next.take() else { return true };
+        if matches!(record.found, Found::Failed { .. }) {
+            return self.unread(which, side, record);
         }
-        (self.tell)(if is_missing { Met::Missing(&record.path) } else { Met::Extra(&record.path) })
+        let path = &record.path;
+        !other.knows(path) || (self.tell)(if which == 0 { Met::Missing(path) } else { Met::Extra(path) })
     }
 
-    fn both(&mut self, first: Option<Record>, second: Option<Record>) -> bool {
-        let (Some(first), Some(second)) = (first, second) else { return true };
-        let (Found::Object { status: one, sum: one_sum }, Found::Object { status: two, sum: two_sum }) =
-            (&first.found, &second.found)
-        else {
-            return true;
-        };
-        match difference((one, one_sum.as_ref()), (two, two_sum.as_ref())) {
-            None => (self.tell)(Met::Same(one)),
-            Some(why) => (self.tell)(Met::Differs { path: &first.path, why: &why }),
+    fn both(&mut self, first: &mut Side, second: &mut Side) -> bool {
+        let (Some(one), Some(two)) = (first.next.take(), second.next.take()) else { return true };
+        if let (Found::Object { status: a, sum: a_sum }, Found::Object { status: b, sum: b_sum }) =
+            (&one.found, &two.found)
+        {
+            return match difference((a, a_sum.as_ref()), (b, b_sum.as_ref())) {
+                None => (self.tell)(Met::Same(a)),
+                Some(why) => (self.tell)(Met::Differs { path: &one.path, why: &why }),
+            };
         }
+        let is_failed = |record: &Record| matches!(record.found, Found::Failed { .. });
+        let mut failed = [(0, first, one), (1, second, two)].into_iter().filter(|(_, _, record)| is_failed(record));
+        failed.all(|(which, side, record)| self.unread(which, side, record))
+    }
+
+    /// Tells what could not be read. False when that is all that was named, or nobody wants to hear more.
+    fn unread(&mut self, which: usize, side: &mut Side, record: Record) -> bool {
+        let goes_on = (self.tell)(Met::Unread { side: which, record: &record }) && !record.path.is_empty();
+        if side.knows(&record.path) {
+            side.unread = Some(record.path);
+        }
+        goes_on
     }
 }
 
@@ -181,6 +193,10 @@ fn difference(one: (&FileStatus, Option<&Sum>), two: (&FileStatus, Option<&Sum>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trees::Answers;
+    use model::FailureKind;
+    use model::files::Tally;
+    use model::selection::Selection;
 
     #[test]
     fn what_is_in_a_directory_stands_right_behind_it() {
@@ -188,5 +204,77 @@ mod tests {
         paths.sort_by(|one, two| order(one, two));
         let expected: [&[u8]; 7] = [b"", b"a", b"a/x", b"a/x/z", b"a/y", b"a\x01", b"a-b"];
         assert_eq!(paths, expected);
+    }
+
+    /// A tree that answers with these records.
+    struct Listed(Vec<(&'static str, Found)>);
+
+    impl Answers for Listed {
+        fn ask(&self, _: &Question, each: &mut dyn FnMut(Record) -> bool) -> Result<Tally> {
+            for (path, found) in &self.0 {
+                each(Record { asked: 0, path: path.as_bytes().to_vec(), is_last: false, found: found.clone() });
+            }
+            Ok(Tally::default())
+        }
+    }
+
+    fn object(kind: FileKind) -> Found {
+        let (mode, size_bytes, allocated_bytes, owner, group, links, inode, device) = Default::default();
+        let (modified, changed) = Default::default();
+        let status = FileStatus {
+            kind,
+            mode,
+            size_bytes,
+            allocated_bytes,
+            owner,
+            group,
+            links,
+            inode,
+            device,
+            modified,
+            changed,
+        };
+        Found::Object { status, sum: None }
+    }
+
+    fn met(first: &Listed, second: &Listed) -> Vec<String> {
+        let selection = Selection::default();
+        let chosen = Chosen { selection: &selection, is_everything: true, prefix: b"" };
+        let [first, second] = [first, second].map(|at| Tree { at, path: b"" });
+        let mut told = Vec::new();
+        let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        compare([first, second], None, chosen, &mut |met| {
+            told.push(match met {
+                Met::Same(_) => return true,
+                Met::Missing(path) => format!("missing {}", shown(path)),
+                Met::Extra(path) => format!("extra {}", shown(path)),
+                Met::Differs { path, .. } => format!("differs {}", shown(path)),
+                Met::Unread { side, record } => format!("unread {side} {}", shown(&record.path)),
+            });
+            true
+        })
+        .unwrap();
+        told
+    }
+
+    #[test]
+    fn what_one_side_cannot_read_is_neither_missing_nor_extra() {
+        let (file, directory) = (|| object(FileKind::File), || object(FileKind::Directory));
+        let failed = || Found::Failed { kind: FailureKind::Permission, text: "no".to_owned() };
+        let tree = |below: &[(&'static str, Found)]| Listed([&[("", directory())], below].concat());
+        let whole = || tree(&[("f1", file()), ("f2", file()), ("g", file()), ("h", file())]);
+        let unreadable = tree(&[("f1", failed()), ("f2", failed()), ("g", file())]);
+        assert_eq!(met(&whole(), &unreadable), ["unread 1 f1", "unread 1 f2", "missing h"]);
+        assert_eq!(met(&unreadable, &whole()), ["unread 0 f1", "unread 0 f2", "extra h"]);
+        assert_eq!(met(&unreadable, &unreadable), ["unread 0 f1", "unread 1 f1", "unread 0 f2", "unread 1 f2"]);
+        // A directory that cannot be listed, and one that cannot be listed to its end.
+        let deep = tree(&[("d", directory()), ("d/x", file()), ("d/y", file())]);
+        let shut = tree(&[("d", directory()), ("d", failed()), ("e", failed())]);
+        assert_eq!(met(&deep, &shut), ["unread 1 d", "unread 1 e"]);
+        let cut = tree(&[("d", directory()), ("d/x", file()), ("d", failed()), ("d/x", failed())]);
+        assert_eq!(met(&deep, &cut), ["unread 1 d", "unread 1 d/x"]);
+        // What was named itself.
+        let gone = Listed(vec![("", failed())]);
+        assert_eq!(met(&whole(), &gone), ["unread 1 "]);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Invariant: an object leaves its source only after the destination, asked again, has the same content under its name, in a file
 //! that is not the source itself, and only if it still is the version that was compared. Where the source and the destination turn out to
-//! be one place, nothing leaves it.
+//! be one place, or it cannot be told whether they are, nothing leaves it.
 
 use super::{Chosen, Tree, is_directory, join, sum_of, without_slashes};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result, plain};
 use model::files::{ALL_LEVELS, Doomed, FileKind, FileStatus, Found, Question, Record, Sum, SumAlgorithm, Tally};
 use model::{DigestAlgorithm, FailureKind};
 
@@ -45,6 +45,9 @@ const SIGN_PREFIX: &str = ".thalweg-mv-";
 impl Delivery<'_> {
     /// Whether what is made at the source can be seen at the destination: mounts over a network make inodes up, and cut times short,
     /// so that an object cannot be told from its copy by what it looks like. Where nothing can be made there, that has to do.
+    ///
+    /// # Errors
+    /// Where the destination does not say whether it sees it.
     fn leads_back(&self) -> Result<bool> {
         let name = format!("{SIGN_PREFIX}{:016x}", u64::from_ne_bytes(net::random_bytes::<8>()));
         let is_tree = is_directory(self.source)?;
@@ -63,16 +66,25 @@ impl Delivery<'_> {
         if made.is_err() || !is_made {
             return Ok(false);
         }
-        let mut is_seen = false;
+        let (mut is_seen, mut unseen) = (false, None);
         let question = Question::List { paths: vec![there], levels: 0, digest: None };
         let looked = self.to.at.ask(&question, &mut |record| {
-            is_seen |= matches!(record.found, Found::Object { .. });
+            match record.found {
+                Found::Object { .. } => is_seen = true,
+                Found::Failed { kind, text } if kind != FailureKind::NotFound => unseen = Some(text),
+                _ => {}
+            }
             true
         });
         let objects = vec![Doomed { path: here, version: None }];
         let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
         self.source.at.ask(&question, &mut |_| true)?;
-        Ok(looked.is_ok() && is_seen)
+        looked?;
+        let untold = |text: String| {
+            let text = format!("whether source and destination are one place cannot be told: {}", plain(&text));
+            Error::new(Kind::Failed, "", text).advice("nothing was removed; give the same command again")
+        };
+        unseen.map_or(Ok(is_seen), |text| Err(untold(text)))
     }
 
     /// Goes through the source with its digests and removes what the destination has too; directories last, innermost first.
@@ -81,7 +93,7 @@ impl Delivery<'_> {
         let algorithm = sum_of(self.digest);
         let question =
             Question::List { paths: vec![self.source.path.to_vec()], levels: ALL_LEVELS, digest: Some(algorithm) };
-        let (mut batch, mut directories): (Vec<Seen>, Vec<Seen>) = Default::default();
+        let (mut batch, mut linked, mut directories): (Vec<Seen>, Vec<Seen>, Vec<Seen>) = Default::default();
         let mut outcome = Ok(());
         let at = self.source.at;
         at.ask(&question, &mut |record| {
@@ -98,6 +110,10 @@ impl Delivery<'_> {
                 directories.push(seen);
                 return true;
             }
+            if seen.status.links > 1 {
+                linked.push(seen);
+                return true;
+            }
             batch.push(seen);
             if batch.len() == PATHS_AT_ONCE {
                 outcome = self.settle(algorithm, std::mem::take(&mut batch));
@@ -106,6 +122,11 @@ impl Delivery<'_> {
         })?;
         outcome?;
         self.settle(algorithm, batch)?;
+        // Each name that goes changes the file, which may still have been read by another name before.
+        while !linked.is_empty() {
+            let rest = linked.split_off(linked.len().min(PATHS_AT_ONCE));
+            self.settle(algorithm, std::mem::replace(&mut linked, rest))?;
+        }
         self.remove_directories(directories)
     }
 
@@ -239,24 +260,105 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trees::Answers;
     use model::Timestamp;
+    use model::selection::Selection;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    #[test]
-    fn an_object_is_not_its_own_copy_whatever_its_host_calls_the_device() {
-        let at = |seconds| Timestamp { seconds, nanoseconds: 7 };
-        let here = FileStatus {
-            kind: FileKind::File,
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds, nanoseconds: 7 }
+    }
+
+    fn status(kind: FileKind, inode: u64) -> FileStatus {
+        FileStatus {
+            kind,
             mode: 0o644,
             size_bytes: 3,
             allocated_bytes: 4096,
             owner: 0,
             group: 0,
             links: 1,
-            inode: 12,
+            inode,
             device: 1,
             modified: at(1),
             changed: at(2),
-        };
+        }
+    }
+
+    /// A directory with one file, at either end of a move.
+    struct End {
+        inode: u64,
+        /// What the first listing comes to; nothing where it is as any other.
+        first: Option<fn() -> Result<Found>>,
+        was_asked: AtomicBool,
+        removed: Mutex<Vec<Vec<u8>>>,
+    }
+
+    impl End {
+        fn new(inode: u64, first: Option<fn() -> Result<Found>>) -> End {
+            End { inode, first, was_asked: AtomicBool::new(false), removed: Mutex::default() }
+        }
+    }
+
+    impl Answers for End {
+        fn ask(&self, question: &Question, each: &mut dyn FnMut(Record) -> bool) -> Result<Tally> {
+            let mut tell = |path: &[u8], found| each(Record { asked: 0, path: path.to_vec(), is_last: true, found });
+            let sum = Some(Sum::from(&DigestAlgorithm::Crc64Nvme.of_object(b"abc")));
+            let directory = || Found::Object { status: status(FileKind::Directory, self.inode), sum: None };
+            let file = || Found::Object { status: status(FileKind::File, self.inode + 1), sum: sum.clone() };
+            match question {
+                Question::List { .. } if self.first.is_some() && !self.was_asked.swap(true, Relaxed) => {
+                    let found = self.first.expect("looked at above")()?;
+                    tell(b"", found);
+                }
+                Question::List { levels: ALL_LEVELS, .. } => {
+                    tell(b"", directory());
+                    tell(b"f", file());
+                }
+                Question::List { digest: Some(_), .. } => _ = tell(b"", file()),
+                Question::List { .. } => _ = tell(b"", directory()),
+                Question::Remove { objects, .. } => {
+                    self.removed.lock().unwrap().extend(objects.iter().map(|object| object.path.clone()));
+                }
+                _ => {}
+            }
+            Ok(Tally::default())
+        }
+    }
+
+    #[test]
+    fn nothing_is_removed_where_the_destination_does_not_say_whether_it_is_the_source() {
+        type First = fn() -> Result<Found>;
+        let firsts: [(First, bool); 3] = [
+            (|| Err(Error::new(Kind::Temporary, "", "the connection was lost")), false),
+            (|| Ok(Found::Failed { kind: FailureKind::ReadError, text: "no answer".to_owned() }), false),
+            (|| Ok(Found::Failed { kind: FailureKind::NotFound, text: "not there".to_owned() }), true),
+        ];
+        let sign = [&b"s/"[..], SIGN_PREFIX.as_bytes()].concat();
+        for (first, is_moved) in firsts {
+            let (from, to) = (End::new(10, None), End::new(20, Some(first)));
+            let selection = Selection::default();
+            let mut delivery = Delivery {
+                source: Tree { at: &from, path: b"s" },
+                to: Tree { at: &to, path: b"d" },
+                digest: DigestAlgorithm::Crc64Nvme,
+                chosen: Chosen { selection: &selection, is_everything: true, prefix: b"" },
+                tell: &mut |_| {},
+                moved: Tally::default(),
+                is_one_place: false,
+            };
+            assert_eq!(delivery.remove().is_ok(), is_moved);
+            let removed = from.removed.into_inner().unwrap();
+            let (signs, others): (Vec<_>, Vec<_>) = removed.into_iter().partition(|path| path.starts_with(&sign));
+            assert_eq!(signs.len(), 1, "the sign does not stay");
+            assert_eq!(others.len(), if is_moved { 2 } else { 0 }, "{others:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_not_its_own_copy_whatever_its_host_calls_the_device() {
+        let here = status(FileKind::File, 12);
         let sum = Some(Sum::from(&model::DigestAlgorithm::Crc64Nvme.of_object(b"abc")));
         let seen = Seen { path: Vec::new(), status: here.clone(), sum: sum.clone() };
         let delivered = |status, sum: &Option<Sum>| seen.delivered(&Found::Object { status, sum: sum.clone() });

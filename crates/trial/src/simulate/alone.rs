@@ -6,16 +6,17 @@ use super::image::{Found, Image, Kept};
 use super::seen::STEPS_MAX;
 use model::name::relative_path;
 use model::options::Fsync;
-use model::{Entry, Generation, Location, Name, ObjectId, Timestamp, TransferOptions};
+use model::{Entry, Extent, Generation, JobId, Location, Name, ObjectId, Timestamp, TransferOptions};
 use os::simulation::scheduler::spawn_on;
 use os::simulation::{Call, Disk, Verdict, World};
-use rustix::fs::fstat;
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::open::{Rights, Shape, SinkRequest, Stores};
@@ -66,6 +67,62 @@ impl Disk for Waits {
     fn magic(&self) -> i64 {
         0x6969
     }
+}
+
+/// Storage whose directories have no fsync, and that keeps names by itself: OrangeFS, 9p.
+struct NoDirectorySync;
+
+impl Disk for NoDirectorySync {
+    fn before(&self, call: &Call<'_>) -> Verdict {
+        match call {
+            Call::Sync { file } if FileType::from_raw_mode(fstat(file).unwrap().st_mode).is_dir() => {
+                Verdict::Fail(Errno::INVAL)
+            }
+            _ => Verdict::Go,
+        }
+    }
+
+    fn after(&self, _: &Call<'_>, _: Option<BorrowedFd<'_>>) {}
+
+    fn magic(&self) -> i64 {
+        0x6969
+    }
+}
+
+#[test]
+fn storage_whose_directories_cannot_be_synced_takes_what_is_to_be_durable() {
+    let (dir, root) = ground();
+    std::fs::write(dir.path().join("file"), "older").unwrap();
+    let entry = Entry {
+        id: ObjectId(1),
+        parent: ObjectId::ROOT,
+        name: Name::new(b"file").unwrap(),
+        kind: model::Kind::File,
+        mode: 0o644,
+        generation: Generation { size_bytes: 7, ..Generation::default() },
+        attributes: None,
+    };
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = is_done.clone();
+    carry_out(Arc::new(NoDirectorySync), move || {
+        let sink = PosixSink::new(root.clone(), root.clone(), None).with_backup(Some(b"old"));
+        drop(sink.open_lines(&Name::new(b"list").unwrap()).unwrap());
+        let mut lane = sink.lane(false).unwrap();
+        lane.create(&entry, PublishRule::Replace).unwrap();
+        lane.write(b"content").unwrap();
+        let staged = lane.seal(&entry, false).unwrap();
+        sink.sync_group(&mut [staged].into_iter()).unwrap();
+        sink.publish(&entry, staged).unwrap();
+        sink.sync_names().unwrap();
+        // What several hosts write together.
+        let slice = PosixSink::new(root.clone(), root, None);
+        slice.fence(JobId([2; 16]), &[JobId([1; 16])]).unwrap();
+        slice.begin_part(&entry, "tag-stem", Extent::new(0, 7)).unwrap();
+        done.store(true, SeqCst);
+    });
+    assert!(is_done.load(SeqCst));
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert_eq!((read("file"), read("old/file")), (b"content".to_vec(), b"older".to_vec()));
 }
 
 /// Before Linux 6.10 a user without privileges cannot link an unnamed file by its descriptor.

@@ -2,9 +2,12 @@
 //!
 //! Where an endpoint is named without a directory, the set is looked for under its name, where caches have it, and then among all
 //! that lie a few levels below the root.
+//!
+//! Invariant: an endpoint that is away, or has nothing of the set, keeps nobody from the others.
 
 use crate::args::values;
-use crate::exit::{Result, error, usage};
+use crate::exit::{Error, Result, error, usage};
+use crate::output;
 use crate::place::Places;
 use daemon::EndpointBook;
 use daemon::sets::Kept;
@@ -19,6 +22,8 @@ use std::os::unix::ffi::OsStrExt;
 const LEVELS: u32 = 4;
 const NAMES_MAX: usize = 200_000;
 const SETS_MAX: usize = 64;
+/// Directories of one endpoint that are read at once.
+const DIRECTORIES_MAX: usize = 4;
 /// What stands for the name of a set where a digest is asked for.
 pub const BY_DIGEST: &str = "by-digest";
 
@@ -32,12 +37,16 @@ pub fn find(
     places: &Places,
     has_it: HasIt<'_>,
 ) -> Result<Vec<Location>> {
-    let mut holders = Vec::new();
+    let (mut holders, mut failed) = (Vec::new(), Vec::new());
     for from in named {
         let location = read(from)?;
-        match location.path().is_empty() {
-            true => holders.extend(search(&location, kept.name(), places, has_it)?),
-            false => holders.push(location),
+        if !location.path().is_empty() {
+            holders.push(location);
+            continue;
+        }
+        match search(&location, kept.name(), places, has_it) {
+            Ok(found) => holders.extend(found),
+            Err(e) => failed.push(e),
         }
     }
     let mirrors = kept.note()?.map(|(_, note)| note.mirrors).unwrap_or_default();
@@ -47,16 +56,24 @@ pub fn find(
         let is_this = |holder: &Location| matches!(holder, Location::Named { name, .. } if *name == endpoint.name);
         if !holders.iter().any(is_this) {
             let location = Location::Named { name: endpoint.name.clone(), path: Vec::new() };
-            // One that does not answer, or has it no more, is no reason to end.
+            // One that does not answer, or has it no more, is not worth a word.
             holders.extend(search(&location, kept.name(), places, has_it).unwrap_or_default());
         }
     }
-    match holders.is_empty() {
-        true => {
-            Err(usage("nobody is known who has the set", "name an endpoint, or the set's directory there, with --from"))
-        }
-        false => Ok(holders),
+    if holders.is_empty() {
+        return Err(most_telling(failed));
     }
+    failed.iter().for_each(|e| output::note(&format!("not taken: {}", e.message)));
+    Ok(holders)
+}
+
+/// Of what came of the endpoints that were named. Somebody who refuses it, or is not to be trusted, has it at least.
+fn most_telling(mut failed: Vec<Error>) -> Error {
+    if failed.is_empty() {
+        return usage("nobody is known who has the set", "name an endpoint, or the set's directory there, with --from");
+    }
+    let says_more = |e: &Error| matches!(e.exit, Exit::Authentication | Exit::Refused);
+    failed.swap_remove(failed.iter().position(says_more).unwrap_or(0))
 }
 
 fn read(from: &OsStr) -> Result<Location> {
@@ -77,10 +94,12 @@ fn read(from: &OsStr) -> Result<Location> {
 fn search(endpoint: &Location, set: &str, places: &Places, has_it: HasIt<'_>) -> Result<Vec<Location>> {
     let mut by_name = endpoint.clone();
     set.split('/').for_each(|part| by_name.go_below(part.as_bytes()));
-    let told = match has_it(&by_name) {
-        // Of a catalogue that is named by its digest every directory may be one.
-        Ok(()) if set != BY_DIGEST => return Ok(vec![by_name]),
-        told => told.err(),
+    let told = match set {
+        BY_DIGEST => None,
+        _ => match has_it(&by_name) {
+            Ok(()) => return Ok(vec![by_name]),
+            Err(e) => Some(e),
+        },
     };
     // A cache says more about the set than about its files.
     let found = listed(endpoint, places).map_err(|e| told.unwrap_or(e))?;
@@ -94,7 +113,8 @@ fn search(endpoint: &Location, set: &str, places: &Places, has_it: HasIt<'_>) ->
     let found: Vec<_> = found.into_iter().map(at).collect();
     let (count, is_only) = (found.len(), found.len() == 1);
     // Of a single one the reason is told later, if it is another set.
-    let holders: Vec<_> = found.into_iter().filter(|holder| is_only || has_it(holder).is_ok()).collect();
+    let is_holder = |holder: &Location| is_only || has_it(holder).is_ok();
+    let holders: Vec<_> = found.into_iter().filter(is_holder).take(DIRECTORIES_MAX).collect();
     if holders.is_empty() {
         let text = match count {
             0 => format!("{endpoint} holds no set within {LEVELS} levels of its root"),

@@ -157,7 +157,7 @@ impl Book {
     }
 
     pub fn tallies(&self) -> Vec<Tally> {
-        self.seats.iter().map(|seat| seat.tally.clone()).collect()
+        self.seats.iter().map(|seat| Tally { is_for_good: seat.is_dropped, ..seat.tally.clone() }).collect()
     }
 
     pub fn join(&mut self, holder: usize) {
@@ -165,7 +165,8 @@ impl Book {
         seat.is_here = !seat.is_dropped;
         if seat.is_here {
             seat.tally.dropped = None;
-            (seat.rate, seat.moved_at_us, seat.has_listed) = (0.0, self.now_us, false);
+            (seat.rate, seat.has_listed) = (0.0, false);
+            (seat.moved_at_us, seat.stirred_at_us) = (self.now_us, self.now_us);
         }
     }
 
@@ -181,7 +182,7 @@ impl Book {
         }
         let ids: Vec<u64> = seat.ids.drain().map(|(_, id)| id).collect();
         let small = std::mem::take(&mut seat.small);
-        seat.waiting.clear();
+        seat.end_waiting();
         seat.queue.clear();
         seat.large.clear();
         small.into_iter().for_each(|id| self.release(id, None));
@@ -228,7 +229,7 @@ impl Book {
             self.keys.insert(key, id);
             self.passed.remove(&key);
             for holder in 1..self.seats.len() {
-                if let Some(offer) = self.seats[holder].waiting.remove(&key) {
+                if let Some(offer) = self.seats[holder].take_waiting(key) {
                     self.matched(holder, id, offer);
                 }
             }
@@ -247,7 +248,7 @@ impl Book {
             self.passed.insert(key);
         }
         for holder in 1..self.seats.len() {
-            if let Some(offer) = self.seats[holder].waiting.remove(&key) {
+            if let Some(offer) = self.seats[holder].take_waiting(key) {
                 self.unused[holder].push(offer.theirs);
             }
         }
@@ -259,7 +260,7 @@ impl Book {
             return;
         }
         for holder in 1..self.seats.len() {
-            let others = self.seats[holder].waiting.drain().map(|(_, offer)| offer.theirs);
+            let others = self.seats[holder].end_waiting();
             self.unused[holder].extend(others);
         }
     }
@@ -276,10 +277,14 @@ impl Book {
     /// What a holder has.
     pub fn offered(&mut self, holder: usize, key: u64, offer: Offer) {
         let is_over = self.is_listed || self.passed.contains(&key) || !self.seats[holder].is_here;
+        self.seats[holder].stirred_at_us = self.now_us;
         match self.keys.get(&key) {
             Some(id) => self.matched(holder, *id, offer),
             None if is_over => self.unused[holder].push(offer.theirs),
-            None => _ = self.seats[holder].waiting.insert(key, offer),
+            None => {
+                let before = self.seats[holder].wait(key, offer);
+                self.unused[holder].extend(before.map(|before| before.theirs));
+            }
         }
     }
 
@@ -316,12 +321,10 @@ impl Book {
         self.seats[holder].ids.insert(offer.theirs, id);
     }
 
-    /// A holder takes back what it offered: it changed there, or cannot be read.
-    pub fn withdrawn(&mut self, holder: usize, theirs: u64) {
-        let Some(id) = self.seats[holder].ids.remove(&theirs) else {
-            return self.seats[holder].waiting.retain(|_, offer| offer.theirs != theirs);
-        };
-        let Some(object) = self.objects.get_mut(&id) else { return };
+    /// A holder takes back what it offered: it changed there, or cannot be read. False for what it did not offer, or what is over.
+    pub fn withdrawn(&mut self, holder: usize, theirs: u64) -> bool {
+        let Some(id) = self.seats[holder].ids.remove(&theirs) else { return self.seats[holder].take_back(theirs) };
+        let Some(object) = self.objects.get_mut(&id) else { return true };
         object.numbers.remove(&holder);
         self.seats[holder].large.remove(&id);
         match &mut object.work {
@@ -335,6 +338,7 @@ impl Book {
             Work::Small { of: Some(of), .. } if *of == holder => self.release(id, None),
             Work::Small { .. } => {}
         }
+        true
     }
 
     /// The lead's number of what a holder sends, if it was asked for it, and the digest that it has to have.
@@ -378,9 +382,18 @@ impl Book {
         }
         self.left_bytes = self.left_bytes.saturating_sub(size_bytes);
         // An empty file is something too.
-        self.seats[holder].moved_at_us = self.now_us;
+        (self.seats[holder].moved_at_us, self.seats[holder].stirred_at_us) = (self.now_us, self.now_us);
         self.seats[holder].tally.bytes += size_bytes;
         self.seats[holder].tally.files += 1;
+    }
+
+    /// A small file broke off on its way from a holder: it has to come again, unless it was asked of another one meanwhile.
+    pub fn broke_off(&mut self, holder: usize, id: u64) {
+        if let Some(Object { work: Work::Small { of: Some(of), .. }, .. }) = self.objects.get(&id)
+            && *of == holder
+        {
+            self.release(id, None);
+        }
     }
 
     /// A holder brought other content than the lead told.

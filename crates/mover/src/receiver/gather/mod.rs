@@ -178,6 +178,11 @@ impl Gather {
         self.book.lock().unwrap().tallies()
     }
 
+    /// Whether a holder is not to come back.
+    pub fn is_dropped(&self, holder: usize) -> bool {
+        self.book.lock().unwrap().seats[holder].is_dropped
+    }
+
     /// Why the lead is not to be trusted.
     pub fn outvoted(&self) -> Option<&String> {
         self.outvoted.get()
@@ -336,8 +341,11 @@ impl Gather {
             let sessions = chair.progress.lock().unwrap();
             moved.push(sessions.iter().map(|progress| progress.counters.bytes_sent.load(Relaxed)).sum());
         }
-        // All that comes is counted with the lead's.
-        moved[LEAD] = moved[LEAD].saturating_sub(moved[1..].iter().sum());
+        // All that comes is counted with the lead's. A catalogue sends nothing, whatever came by another one before.
+        moved[LEAD] = match self.told {
+            Some(_) => 0,
+            None => moved[LEAD].saturating_sub(moved[1..].iter().sum()),
+        };
         let now_us = self.started.elapsed().as_micros() as u64;
         self.act(|book| book.tick(now_us, &moved));
     }
@@ -386,9 +394,16 @@ impl Place {
         settled
     }
 
-    /// A holder's object failed there, or changed.
-    pub fn gave_up(&self, theirs: u64) {
-        self.gather.act(|book| book.withdrawn(self.holder, theirs));
+    /// Objects of a holder failed there, or changed.
+    pub fn gave_up(&self, theirs: impl IntoIterator<Item = u64>) {
+        let theirs = theirs.into_iter();
+        let open = self.gather.act(|book| theirs.filter(|theirs| book.withdrawn(self.holder, *theirs)).count());
+        // Only what was open: a holder must not raise its own credit by giving up what it never described.
+        if open > 0
+            && let Some(job) = self.gather.job(self.holder)
+        {
+            job.count_settled(open as u64);
+        }
     }
 
     /// The lead's number of what comes from a holder, and the digest that it has to have. Nothing if it was not asked of it.
@@ -399,6 +414,11 @@ impl Place {
     /// A chunk went into staging; it counts if it is still there, which is asked while the book stands still.
     pub fn brought(&self, id: u64, extent: Extent, is_there: impl FnOnce() -> bool) {
         self.gather.act(|book| book.brought(self.holder, id, extent, is_there()));
+    }
+
+    /// A small file broke off on its way from this holder.
+    pub fn broke_off(&self, id: u64) {
+        self.gather.act(|book| book.broke_off(self.holder, id));
     }
 
     pub fn staged(&self, id: u64) {

@@ -42,6 +42,8 @@ pub struct Tally {
     pub difference: Option<String>,
     /// Why it brings nothing more.
     pub dropped: Option<String>,
+    /// And it is not to come back.
+    pub is_for_good: bool,
 }
 
 impl Tally {
@@ -52,7 +54,7 @@ impl Tally {
         self.bad_chunks += later.bad_chunks;
         self.differing = self.differing.max(later.differing);
         self.difference = later.difference.or(self.difference.take());
-        self.dropped = later.dropped;
+        (self.dropped, self.is_for_good) = (later.dropped, later.is_for_good);
     }
 }
 
@@ -65,8 +67,9 @@ pub struct Seat {
     pub has_listed: bool,
     /// It is not to come back.
     pub is_dropped: bool,
-    /// What it offers and the lead has not described yet.
+    /// What it offers and the lead has not described yet, by the lead's keys, and those by its own numbers.
     pub waiting: HashMap<u64, Offer>,
+    pub waiting_keys: HashMap<u64, u64>,
     /// The lead's numbers by its own.
     pub ids: HashMap<u64, u64>,
     /// Small files that it has, some of which are over.
@@ -80,11 +83,44 @@ pub struct Seat {
     pub rate: f64,
     pub moved_bytes: u64,
     pub moved_at_us: u64,
+    /// When it last described or brought something, or had nothing to say or to bring.
+    pub stirred_at_us: u64,
     pub looked_at_us: u64,
     pub tally: Tally,
 }
 
 impl Seat {
+    /// An offer waits for the lead's word. Returns the one that it takes the place of.
+    pub fn wait(&mut self, key: u64, offer: Offer) -> Option<Offer> {
+        self.waiting_keys.insert(offer.theirs, key);
+        let before = self.waiting.insert(key, offer)?;
+        self.waiting_keys.remove(&before.theirs);
+        Some(before)
+    }
+
+    /// It waits no longer.
+    pub fn take_waiting(&mut self, key: u64) -> Option<Offer> {
+        let offer = self.waiting.remove(&key)?;
+        self.waiting_keys.remove(&offer.theirs);
+        Some(offer)
+    }
+
+    /// The holder takes an offer back that waits. False if none does under this number.
+    pub fn take_back(&mut self, theirs: u64) -> bool {
+        self.waiting_keys.remove(&theirs).is_some_and(|key| self.waiting.remove(&key).is_some())
+    }
+
+    /// None waits any longer. Returns their numbers.
+    pub fn end_waiting(&mut self) -> Vec<u64> {
+        self.waiting.clear();
+        self.waiting_keys.drain().map(|(theirs, _)| theirs).collect()
+    }
+
+    /// It has something to say or to bring.
+    pub fn is_busy(&self) -> bool {
+        self.is_here && (!self.has_listed || self.asked_bytes > 0)
+    }
+
     /// What is to be asked of it now beyond what is: a second's worth, so that two round trips are covered on any path.
     pub fn room(&self, chunk_bytes: u64) -> u64 {
         let wanted = match self.rate > 0.0 {
@@ -116,6 +152,9 @@ impl Seat {
         }
         if moved > 0 || self.asked_bytes == 0 {
             self.moved_at_us = now_us;
+        }
+        if moved > 0 || !self.is_busy() {
+            self.stirred_at_us = now_us;
         }
         (self.looked_at_us, self.moved_bytes) = (now_us, moved_bytes);
     }

@@ -492,6 +492,44 @@ fn what_a_holder_takes_back_is_asked_of_the_others_and_of_it_no_more() {
     }
 }
 
+#[test]
+fn what_a_holder_takes_back_costs_nothing_if_it_was_not_offered_or_is_over() {
+    let mut world = World::new(&[50], BTreeSet::new());
+    // Before the lead has described it, and after.
+    for is_described in [false, true] {
+        if is_described {
+            let item = world.item(1, Vec::new());
+            world.book.listed(vec![item]);
+        }
+        world.offer(1, 1, 50);
+        assert!(!world.book.withdrawn(1, 9999), "nobody described that");
+        assert!(world.book.withdrawn(1, number(1, 1)));
+        assert!(!world.book.withdrawn(1, number(1, 1)), "it is over");
+    }
+}
+
+#[test]
+fn where_a_catalogue_leads_whoever_is_there_and_brings_nothing_is_left_and_may_come_back() {
+    // One is asked and sends nothing, or neither says what it has.
+    for (has, dropped) in [(&[(1, 1)][..], BTreeSet::from([1])), (&[], BTreeSet::from([1, 2]))] {
+        let mut world = of_list(&[50], &[], has);
+        if !has.is_empty() {
+            [1, 2].into_iter().for_each(|holder| world.book.holder_listed(holder));
+            world.answer();
+            world.act();
+            assert_eq!(world.queue.len(), 1, "it was asked");
+        }
+        for second in 1..=1200 {
+            world.book.tick(second * 1_000_000, &[0; HOLDERS]);
+            world.act();
+            assert!(second > 600 || world.dropped.is_empty(), "{second}");
+        }
+        world.dropped.remove(&LEAD);
+        assert_eq!(world.dropped, dropped);
+        assert!(world.book.tallies().iter().all(|tally| !tally.is_for_good));
+    }
+}
+
 /// Of three holders that deliver one file after the other, in the order in which they were asked.
 #[test]
 fn small_files_are_asked_for_many_at_a_time_and_those_that_came_are_forgotten() {
@@ -577,6 +615,24 @@ fn of_a_slow_holders_small_files_an_idle_one_takes_half_at_once() {
         book.tick(second * 1_000_000, &[second * 1_000_000, 0, 0]);
     }
     assert!((400..=600).contains(&wanted_of_lead(&mut book)));
+}
+
+#[test]
+fn what_breaks_off_on_its_way_is_asked_for_again_unless_another_one_was_asked_for_it() {
+    for is_of_another in [false, true] {
+        let mut world = of_list(&[50], &[], &[(1, 1), (2, 1)]);
+        world.answer();
+        world.act();
+        let (holder, ..) = world.queue.pop().unwrap();
+        assert_eq!(holder, 1);
+        if is_of_another {
+            world.book.gone(1, "lost", false);
+            world.act();
+        }
+        world.book.broke_off(1, 1);
+        world.act();
+        assert_eq!(world.queue.len(), 1, "{is_of_another}");
+    }
 }
 
 #[test]

@@ -13,9 +13,9 @@ use model::{ChunkHasher, DigestAlgorithm, JobId, ObjectId, Pin, TransferOptions}
 use std::io;
 use std::path::Path;
 use store::posix::{PosixSink, beneath};
-use wire::FrameType;
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status, encode_pack_table, pack_table_bytes};
 use wire::message::{Entries, EntryRecord, FailureRecord, Finish, ListEnd, SourceFailures};
+use wire::{FrameType, Message};
 
 const CHUNK: u64 = 1 << 20;
 const SMALL: u64 = 1;
@@ -81,7 +81,10 @@ fn content(at: u64) -> Vec<u8> {
 }
 
 fn pack() -> Vec<u8> {
-    let bytes = b"small";
+    pack_of(b"small")
+}
+
+fn pack_of(bytes: &[u8]) -> Vec<u8> {
     let (object, extent) = (ObjectId(SMALL), Extent::new(0, bytes.len() as u64));
     let bound = ALGORITHM.of_object(bytes).bind(object, extent);
     let rows = [PackRow { object, length: bytes.len() as u32, status: Status::Good, bound }];
@@ -348,14 +351,14 @@ impl crate::session::Host for Site {
     }
 }
 
-#[test]
-fn what_waits_goes_on_without_its_sender_after_a_restart() {
+/// What attempts to send `f`, one after another, leave in the buffer of an endpoint that is started again. What `f` is in the end.
+fn carried_on_after_a_restart(attempts: &[&[u8]]) -> Vec<u8> {
     use crate::receiver::Opening;
     let dir = tempfile::tempdir().unwrap();
     let (root, path) = (dir.path().join("root"), dir.path().join("spool"));
     std::fs::create_dir(&root).unwrap();
     let (pin, id) = (Pin([7; 32]), JobId([3; 16]));
-    {
+    for content in attempts {
         let spool = Spool::open(&path, 16 << 20).unwrap();
         let hold = Hold::new(spool.clone(), owner_of(pin, id), Buffer::Always, Arc::default());
         let options = crate::job::options_to_wire(&TransferOptions::default());
@@ -363,11 +366,12 @@ fn what_waits_goes_on_without_its_sender_after_a_restart() {
         let open =
             wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };
         hold.begin(Opening { pin, account: "serve".into(), name: "lab".into(), warrant: None, open }.encode());
-        let entry = EntryRecord { name: b"f".to_vec(), kind: 2, mode: 0o644, size_bytes: 5, ..EntryRecord::default() };
+        let size_bytes = content.len() as u64;
+        let entry = EntryRecord { name: b"f".to_vec(), kind: 2, mode: 0o644, size_bytes, ..EntryRecord::default() };
         let note = |message: Message| hold.note(hold.told(&message).unwrap(), None);
         note(Entries { job: 1, first: SMALL, entries: vec![entry] }.into());
-        note(ListEnd { job: 1, entries: 1, bytes: 5 }.into());
-        let (what, frame) = (What::Pack(vec![SMALL]), pack());
+        note(ListEnd { job: 1, entries: 1, bytes: size_bytes }.into());
+        let (what, frame) = (What::Pack(vec![SMALL]), pack_of(content));
         let bytes = what.parcel_bytes(frame.len() as u64);
         let mut room = spool.reserve(hold.owner, Kind::Content, bytes).unwrap().unwrap();
         [what.head(), frame, what.flags().to_vec()].iter().for_each(|part| room.write(part).unwrap());
@@ -375,15 +379,69 @@ fn what_waits_goes_on_without_its_sender_after_a_restart() {
         hold.make_durable(hold.take_due(Duration::ZERO));
     }
     let spool = Spool::open(&path, 16 << 20).unwrap();
-    assert_eq!(spool.found().len(), 1);
+    assert_eq!(spool.found().len(), attempts.len());
     let site = Arc::new(Site { root: root.clone(), spool: spool.clone(), ended: Mutex::default() });
     let server = crate::session::Server::new(site.clone(), crate::Memory::default());
     server.start_draining().unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while site.ended.lock().unwrap().is_empty() || spool.used_bytes() > 0 {
+    while site.ended.lock().unwrap().len() < attempts.len() || spool.used_bytes() > 0 {
         assert!(std::time::Instant::now() < deadline, "{:?}", *site.ended.lock().unwrap());
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    assert_eq!(*site.ended.lock().unwrap(), ["finished"]);
-    assert_eq!(std::fs::read(root.join("f")).unwrap(), b"small");
+    assert_eq!(*site.ended.lock().unwrap(), vec!["finished"; attempts.len()]);
+    std::fs::read(root.join("f")).unwrap()
+}
+
+#[test]
+fn what_waits_goes_on_without_its_sender_after_a_restart() {
+    assert_eq!(carried_on_after_a_restart(&[b"small"]), b"small");
+}
+
+#[test]
+fn what_several_attempts_at_a_job_left_comes_to_its_place_in_their_order() {
+    let attempts: [&[u8]; 6] = [b"1", b"22", b"333", b"4444", b"55555", b"666666"];
+    assert_eq!(carried_on_after_a_restart(&attempts), b"666666");
+}
+
+/// All room that an owner may have for content.
+fn all_room(bed: &Bed) -> Vec<Room> {
+    let room = || bed.spool.reserve(bed.hold().owner, Kind::Content, 1 << 18).unwrap();
+    std::iter::from_fn(room).collect()
+}
+
+#[test]
+fn what_finds_no_room_to_be_put_down_waits_for_it_and_the_buffer_goes_on() {
+    let bed = Bed::new();
+    bed.receive(&[pack()]);
+    bed.make_durable();
+    let room = all_room(&bed);
+    let failures = vec![FailureRecord { text: "x".repeat(1000), ..FailureRecord::default() }; 100];
+    let message: Message = SourceFailures { job: 1, failures }.into();
+    (0..30).for_each(|_| bed.hold().note(bed.hold().told(&message).unwrap(), None));
+    bed.make_durable();
+    assert!(!bed.hold().is_durable() && bed.hold().why_lost().is_none());
+    drop(room);
+    bed.make_durable();
+    assert!(bed.hold().is_durable() && bed.hold().why_lost().is_none());
+}
+
+#[test]
+fn a_chunk_for_which_there_is_no_room_goes_straight_on_when_only_its_object_waits() {
+    let bed = Bed::new();
+    bed.receive(&[chunk(2)]);
+    bed.make_durable();
+    drain::drain_by_hand(&bed.job);
+    drain::make_durable(&bed.job, bed.hold().take_until_durable(true));
+    assert_eq!(bed.hold().waiting_bytes() / CHUNK, 1, "the one that seals the object stays");
+    let (_room, end) = (all_room(&bed), End::default());
+    std::thread::scope(|scope| {
+        let chunk = scope.spawn(|| bed.hold().room(CHUNK, &|| false, &end).is_none());
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while !chunk.is_finished() && std::time::Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        let is_let_on = chunk.is_finished();
+        end.set(Ending::Lost("over".into()));
+        assert!(chunk.join().unwrap() && is_let_on);
+    });
 }

@@ -144,7 +144,7 @@ mod tests {
             };
             let rule = PublishRule::NoReplace;
             let large = Large::new(&job, &entry, rule, End::Growing).unwrap();
-            let objects = vec![(0, Expected { entry, rule })];
+            let objects = vec![(0, Expected { entry, rule, room_bytes: 0 })];
             let listed = Arc::new(Listed { first: ID, described: 1, objects, _charge: None });
             large.belongs_to(listed.clone(), 0);
             job.table.lock().unwrap().insert(listed, vec![(ID, large)]);

@@ -3,11 +3,16 @@
 //! Invariant: what was not asked of the holder, or has another digest, is never handed on, whatever its sender says of it.
 
 use super::super::gather::Place;
+use super::super::table::Found;
 use super::super::verify::{self, Verdict};
 use super::{Coming, OpenChunk, PackedFile, Target, Writer};
 use model::{Digest, DigestAlgorithm, Extent, ObjectId, mutant};
+use std::time::Duration;
 use wire::data::{PackRow, Status};
 use wire::{CloseCode, Refusal};
+
+/// How often a lane looks whether the one that it broke off has let go.
+const BROKEN_OFF_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A file of a pack, by the number that it has in the job.
 struct Proved<'a> {
@@ -38,7 +43,7 @@ fn files<'a>(place: &Place, files: &[PackedFile<'a>], algorithm: DigestAlgorithm
             }
         };
         match verdict {
-            Verdict::Void => place.gave_up(file.row.object.0),
+            Verdict::Void => place.gave_up([file.row.object.0]),
             Verdict::Good(digest) if is_proved(digest, told) => {
                 let row = PackRow { object: ObjectId(id), status: Status::GoodLast, ..*file.row };
                 proved.push(Proved { row, bytes: file.bytes, digest });
@@ -57,6 +62,7 @@ impl Writer<'_> {
     /// Files of a pack of a holder.
     pub(super) fn packed_by(&mut self, place: &Place, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
         let proved = self::files(place, files, self.job.options.digest)?;
+        proved.iter().for_each(|file| self.break_off_reader(file.row.object.0));
         let proved: Vec<_> = proved.iter().map(Proved::file).collect();
         self.packed_here(&proved)
     }
@@ -75,6 +81,28 @@ impl Writer<'_> {
         }
     }
 
+    /// Takes what this holder was asked for, and nobody else any more.
+    pub(super) fn take_proved(&self, id: u64) -> Found {
+        self.break_off_reader(id);
+        self.job.table.lock().unwrap().take_by(id, &self.breaker)
+    }
+
+    /// Breaks off the lane that is reading a small object, of a holder that was asked for it before this one, and waits until it
+    /// has let go: whoever sends byte by byte keeps nobody from what another one brings.
+    fn break_off_reader(&self, id: u64) {
+        while !self.job.end.is_set() {
+            let Some(other) = self.job.table.lock().unwrap().reader(id) else { return };
+            other();
+            std::thread::park_timeout(BROKEN_OFF_INTERVAL);
+        }
+    }
+
+    /// The stream ended in the middle of a small object. Another holder may have been asked for it by now.
+    pub(super) fn broke_off_beside(&self, place: &Place, id: u64) {
+        self.job.table.lock().unwrap().expect_again(id);
+        place.broke_off(id);
+    }
+
     /// Gives up a chunk that is not the lead's: somebody else will bring it.
     pub(super) fn refuse(&mut self, open: OpenChunk, verdict: Verdict, digest: Digest) {
         let Some(place) = self.beside() else { return };
@@ -86,7 +114,7 @@ impl Writer<'_> {
         // Before another lane is asked for it: the right to write it goes with the target.
         drop(open);
         match verdict {
-            Verdict::Void => place.gave_up(header.object.0),
+            Verdict::Void => place.gave_up([header.object.0]),
             Verdict::Good(_) | Verdict::Mismatch => place.bad(id, header.extent, digest),
         }
     }

@@ -25,7 +25,7 @@ impl PackedFile<'_> {
 impl Writer<'_> {
     /// Makes the symbolic link that a file turned out to be.
     pub(super) fn link(&self, listed: &Arc<Listed>, index: usize, file: &PackedFile<'_>, outcome: &mut Outcome) {
-        let (job, Expected { entry, rule }) = (self.job, listed.expected(index));
+        let (job, Expected { entry, rule, .. }) = (self.job, listed.expected(index));
         let mut entry = file.entry(entry).into_owned();
         entry.kind = Kind::Symlink(file.bytes.into());
         entry.generation.size_bytes = 0;

@@ -82,7 +82,7 @@ impl Feeding {
             let feeder = object.state.lock().unwrap().feeders.join();
             (large.object, large.feeder) = (object, feeder);
         }
-        let objects = vec![(0, Expected { entry, rule })];
+        let objects = vec![(0, Expected { entry, rule, room_bytes: 0 })];
         let listed = Arc::new(Listed { first: id, described: 1, objects, _charge: None });
         large.belongs_to(listed.clone(), 0);
         job.table.lock().unwrap().insert(listed, vec![(id, large.clone())]);

@@ -6,7 +6,6 @@
 //! Not here: the comparison that precedes its publication (`receiver::seal`).
 
 use super::{Large, State};
-use crate::memory::Permit;
 use model::{Digest, Entry, Extent, mutant};
 use store::PublishRule;
 
@@ -14,10 +13,6 @@ use store::PublishRule;
 /// under way on a slower stream: so many need a writer that appends a few bytes at a time, and streams that stand still for
 /// seconds while others go on. Whoever meets it loses nothing: what would be one piece more is asked for again.
 const PIECES_MAX: usize = 65_536;
-/// They are charged in such steps; a first part costs nothing.
-const PIECES_CHARGED: usize = 1024;
-/// What a piece takes: its extent, and that of the gap beside it in what is asked for, both in lists that grow.
-const PIECE_BYTES: usize = 4 * size_of::<Extent>();
 
 impl Large {
     /// Puts down in the journal how far an object that grows has come, and what the bytes on the way are.
@@ -75,22 +70,6 @@ impl Large {
         let state = self.object.state.lock().unwrap();
         let around = Extent::new(extent.start.saturating_sub(1), extent.end.saturating_add(1));
         state.held.iter().count() >= PIECES_MAX && !state.held.overlaps(around)
-    }
-
-    /// What the pieces take that are held, beyond what was charged for them.
-    pub fn uncharged_bytes(&self) -> usize {
-        let state = self.object.state.lock().unwrap();
-        let bytes = state.held.iter().count() / PIECES_CHARGED * PIECES_CHARGED * PIECE_BYTES;
-        bytes.saturating_sub(state.charge.as_ref().map_or(0, Permit::bytes))
-    }
-
-    /// Keeps what was charged, for as long as the object is staged.
-    pub fn keep_charge(&self, charge: Permit) {
-        let mut state = self.object.state.lock().unwrap();
-        match &mut state.charge {
-            Some(kept) => kept.absorb(charge),
-            None => state.charge = Some(charge),
-        }
     }
 
     /// Gives up an extent of an object that grows: it comes again.

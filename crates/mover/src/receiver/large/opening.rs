@@ -3,6 +3,7 @@
 use super::super::{ReceiveJob, resume};
 use super::together::Together;
 use super::{Large, Object, State, kind_of};
+use crate::progress::count;
 use model::{Entry, Extent, FailureKind};
 use std::sync::{Arc, OnceLock};
 use store::{Parts, PublishRule, StagedFile};
@@ -49,7 +50,7 @@ impl Large {
                 Err(e) => return Err(e),
                 Ok(_) => {}
             }
-            crate::progress::count(&job.progress.counters.bytes_resumed, large.held_bytes());
+            count(&job.progress.counters.bytes_resumed, large.held_bytes());
         }
         Ok(Arc::new(large))
     }
@@ -104,23 +105,31 @@ impl Large {
             0 => job.sink.begin(entry, &self.stem)?,
             _ => job.sink.begin_sparse(entry, &self.stem)?,
         };
+        // Asked before each chunk that is read back.
+        let is_over = || {
+            count(&job.progress.worked, 1);
+            job.end.is_set()
+        };
+        let options = &job.options;
         if self.is_growing {
-            let options = &job.options;
             let header = resume::header_of_growing(&self.path, entry, options.digest, options.chunk_bytes, job.id);
-            let held = resume::open_growing(&*file, &journal, &header, &|| job.end.is_set());
+            let held = resume::open_growing(&*file, &journal, &header, &is_over);
             let (frontier, appender) = held.inspect_err(|_| file.discard())?;
-            file.resume(frontier.end()).inspect_err(|_| file.discard())?;
+            state.is_left = appender.is_none() && job.end.is_set();
+            if !state.is_left {
+                file.resume(frontier.end()).inspect_err(|_| file.discard())?;
+            }
             state.held.insert(Extent::new(0, frontier.end()));
             state.resumed_bytes = frontier.end();
             (state.frontier, state.appender) = (Some(frontier), appender);
         } else if !self.is_open_ended {
-            let options = &job.options;
             let header = resume::header(&self.path, entry, options.digest, options.chunk_bytes, job.id);
             let asked = (&header, entry.size_bytes());
-            let held = resume::open(&*file, &journal, asked, &|| job.end.is_set()).inspect_err(|_| file.discard())?;
+            let held = resume::open(&*file, &journal, asked, &is_over).inspect_err(|_| file.discard())?;
             for (extent, digest) in held.chunks {
                 state.hold(extent, digest);
             }
+            state.is_left = held.appender.is_none() && job.end.is_set();
             state.appender = held.appender;
         }
         Ok(file)

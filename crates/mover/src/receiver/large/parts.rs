@@ -121,7 +121,7 @@ impl Large {
                 break;
             }
             if !state.held.contains(extent) && copy(&*file, &*parts.content, extent)? {
-                count(&job.progress.blocks_compared, 1);
+                count(&job.progress.worked, 1);
                 if resume::digest_of(&*file, extent, &header, self.size_bytes)? == Some(digest) {
                     state.hold(extent, digest);
                     if let Some(Ok(record)) = state.appender.as_mut().map(|appender| appender.extent(extent, &digest)) {

@@ -1,6 +1,7 @@
 //! Parts of one file: what a sink does, and every order of the steps of those who share it.
 
 use super::super::beneath::open_directory;
+use super::super::staging;
 use super::super::{PosixSink, host};
 use super::*;
 use crate::PublishRule;
@@ -227,6 +228,7 @@ impl World<'_> {
 /// what has its name was written to, or what is newer was replaced.
 fn schedules(programs: &[&[Step]]) -> (usize, usize, Option<Vec<(usize, Step)>>) {
     let root = tempfile::tempdir_in("/dev/shm").unwrap();
+    let host = staging::tests::open(root.path()).unwrap();
     let (mut count, mut named, mut wrong) = (0, 0, None);
     let mut at = vec![0; programs.len()];
     let mut order = Vec::new();
@@ -234,7 +236,7 @@ fn schedules(programs: &[&[Step]]) -> (usize, usize, Option<Vec<(usize, Step)>>)
         let path = root.path().join("parts");
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("data"), b"data").unwrap();
-        let place = Staging::of_parts(Arc::new(open_directory(&path).unwrap()), 0);
+        let place = Staging::of_parts(Arc::new(open_directory(&path).unwrap()), &host);
         let actors = programs.iter().map(|_| Actor::default()).collect();
         let mut world = World { place: &place, path: &path, actors, named: None, is_void: false, is_newer: false };
         let is_right = order.iter().all(|(actor, step)| world.step(*actor, *step, programs[*actor].contains(&Take)));

@@ -129,6 +129,45 @@ fn content_of_an_earlier_use_of_a_segment_does_not_exist() {
     assert_eq!(scanned(&path), [(owner(1), vec![b"job".to_vec(), content(1000, 8)])]);
 }
 
+#[test]
+fn content_of_an_owner_that_ended_before_a_restart_is_not_the_next_owners() {
+    let (_dir, path) = place();
+    {
+        let spool = Spool::open(&path, QUOTA).unwrap();
+        put(&spool, owner(1), Kind::Journal, b"job").unwrap();
+        (0..3).for_each(|_| _ = put(&spool, owner(1), Kind::Content, &content(1000, 9)).unwrap());
+        spool.end(owner(1)).unwrap();
+    }
+    {
+        // In the same segments, and as long as what was first in them.
+        let spool = Spool::open(&path, QUOTA).unwrap();
+        put(&spool, owner(2), Kind::Journal, b"job").unwrap();
+        put(&spool, owner(2), Kind::Content, &content(1000, 8)).unwrap();
+    }
+    assert_eq!(scanned(&path), [(owner(2), vec![b"job".to_vec(), content(1000, 8)])]);
+}
+
+#[test]
+fn what_describes_content_has_room_where_content_has_none() {
+    let (_dir, path) = place();
+    let spool = Spool::open(&path, QUOTA).unwrap();
+    put(&spool, owner(1), Kind::Journal, b"job").unwrap();
+    while put(&spool, owner(1), Kind::Content, &content(500_000, 0)).is_some() {}
+    assert!(put(&spool, owner(1), Kind::Journal, &content(MIB, 1)).is_some());
+    assert!(put(&spool, owner(1), Kind::Journal, &content(MIB, 2)).is_none(), "that was the last of it");
+}
+
+#[test]
+fn what_was_left_is_told_in_the_order_in_which_it_came() {
+    let (_dir, path) = place();
+    let order = [7, 3, 9, 1, 5].map(owner);
+    {
+        let spool = Spool::open(&path, 2 * QUOTA).unwrap();
+        order.iter().for_each(|owner| _ = put(&spool, *owner, Kind::Journal, b"job").unwrap());
+    }
+    assert_eq!(Spool::open(&path, 2 * QUOTA).unwrap().found(), order);
+}
+
 /// A power loss keeps any of the pages that were not synced: whatever of a segment is lost, what is found is whole.
 #[test]
 fn after_a_power_loss_what_is_found_is_whole() {

@@ -4,6 +4,7 @@
 
 use super::super::seats::{FILE_COST_BYTES, LEAD, Seat};
 use super::{Action, Book, Object, Work};
+use crate::limits::NO_PROGRESS_TIMEOUT;
 use model::Extent;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,8 @@ const FILES_AT_ONCE: usize = 1000;
 const LOOKED_AT: usize = 64;
 /// A holder that is asked and silent for this long, while others bring something, is given up.
 const SILENCE_US: u64 = 10_000_000;
+/// So long all of them may be silent where a catalogue leads.
+const NO_PROGRESS_US: u64 = NO_PROGRESS_TIMEOUT.as_secs() * 1_000_000;
 /// What a holder would need twice this much longer for than an idle one is taken from it.
 const SLOWER: f64 = 2.0;
 
@@ -189,16 +192,30 @@ impl Book {
         for holder in 0..self.seats.len() {
             let is_silent = self.seats[holder].is_here && last(&self.seats[holder]) >= SILENCE_US;
             if is_silent && self.seats.iter().any(is_alive) && !self.waits_for_lead(holder) {
-                let why = format!("it sent nothing for {} s", SILENCE_US / 1_000_000);
-                self.gone(holder, &why, false);
-                self.actions.push(Action::Drop(holder, why));
+                self.give_up(holder, SILENCE_US);
             }
         }
+        self.end_standstill();
         self.look_for_missing();
         for holder in 0..self.seats.len() {
             if self.seats[holder].is_here && self.seats[holder].asked_bytes == 0 {
                 self.take_from_slow(holder);
             }
+        }
+    }
+
+    fn give_up(&mut self, holder: usize, silence_us: u64) {
+        let why = format!("it sent nothing for {} s", silence_us / 1_000_000);
+        self.gone(holder, &why, false);
+        self.actions.push(Action::Drop(holder, why));
+    }
+
+    /// A catalogue is at its end whatever becomes of its holders: if nothing comes of any, nobody else ends the waiting.
+    fn end_standstill(&mut self) {
+        let busy: Vec<usize> = (LEAD + 1..self.seats.len()).filter(|holder| self.seats[*holder].is_busy()).collect();
+        let is_still = |holder: &usize| self.now_us.saturating_sub(self.seats[*holder].stirred_at_us) >= NO_PROGRESS_US;
+        if self.is_of_list && busy.iter().all(is_still) {
+            busy.into_iter().for_each(|holder| self.give_up(holder, NO_PROGRESS_US));
         }
     }
 

@@ -27,8 +27,7 @@ impl Book {
             return;
         }
         let others = &self.seats[LEAD + 1..];
-        let is_busy = |seat: &Seat| seat.is_here && (!seat.has_listed || seat.asked_bytes > 0);
-        let is_waited_for = !self.is_listed || others.iter().any(is_busy);
+        let is_waited_for = !self.is_listed || others.iter().any(Seat::is_busy);
         if is_waited_for || !self.objects.values().any(Object::is_missing) {
             self.stuck_since_us = None;
             return;

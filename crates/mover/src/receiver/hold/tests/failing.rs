@@ -2,8 +2,9 @@
 
 use super::super::super::{Came, Deaf, commit, replay, settle};
 use super::*;
-use conformance::memory::{Call, Memory, Rules};
-use model::FailureKind::WriteError;
+use conformance::memory::{Call, Memory, Order, Rules};
+use model::FailureKind::{Other, Permission, WriteError};
+use model::Name;
 use wire::frame::HEADER_BYTES;
 
 fn bed() -> (Bed, Memory) {
@@ -55,17 +56,24 @@ impl Bed {
         while presence.strong_count() > 0 {
             std::thread::park_timeout(Duration::from_millis(1));
         }
-        Left { _dir: dir, spool, memory: memory.clone() }
+        Left { dir, spool, memory: memory.clone() }
     }
 }
 
 struct Left {
-    _dir: Arc<tempfile::TempDir>,
+    dir: Arc<tempfile::TempDir>,
     spool: Arc<Spool>,
     memory: Memory,
 }
 
 impl Left {
+    /// As the next process finds it.
+    fn found_again(self) -> Left {
+        drop(self.spool);
+        let spool = Spool::open(&self.dir.path().join("spool"), 16 << 20).unwrap();
+        Left { spool, ..self }
+    }
+
     /// Carries it on, once. How far it came, and why no further.
     fn carried_on(&self) -> (Came, String) {
         let found = self.spool.found();
@@ -176,6 +184,78 @@ fn without_a_sender_all_of_an_object_stays_until_storage_has_published_it() {
         assert_eq!(left.carried_on().0, Came::Through);
         assert_eq!((memory.content("large"), left.spool.used_bytes()), (whole(), 0), "{call:?}");
     }
+}
+
+#[test]
+fn what_storage_refuses_without_a_sender_stays_until_it_is_taken_and_the_rest_is_delivered() {
+    for (call, kind) in [(Call::Decide, Other), (Call::Write, Permission), (Call::Publish, Other)] {
+        let (bed, memory) = bed();
+        bed.receive(&[pack(), chunk(0), chunk(1), chunk(2)]);
+        bed.make_durable();
+        bed.lets_go();
+        let left = bed.left(&memory);
+        memory.fail(call, 0, 1, kind);
+        let (came, why) = left.carried_on();
+        assert!(came == Came::Stuck && why.contains("a fault was injected"), "{call:?}: {why}");
+        let delivered = [memory.content("small").is_some(), memory.content("large").is_some()];
+        assert!(delivered.contains(&true) && delivered.contains(&false), "{call:?}: {delivered:?}");
+        assert_eq!(left.carried_on().0, Came::Through, "{call:?}");
+        assert_eq!((memory.content("small").as_deref(), memory.content("large")), (Some(&b"small"[..]), whole()));
+        assert_eq!(left.spool.used_bytes(), 0, "{call:?}");
+    }
+}
+
+#[test]
+fn what_never_can_be_delivered_does_not_stay() {
+    let (bed, memory) = bed();
+    bed.receive(&[pack(), chunk(0), chunk(1), chunk(2)]);
+    bed.make_durable();
+    bed.lets_go();
+    let left = bed.left(&memory);
+    memory.put("small/directory", b"in the way");
+    assert_eq!(left.carried_on().0, Came::Through);
+    assert_eq!((memory.content("large"), left.spool.used_bytes()), (whole(), 0));
+}
+
+/// Its room was given back, and nothing of that is on disk.
+#[test]
+fn what_was_delivered_before_a_restart_is_not_delivered_again() {
+    let (bed, memory) = bed();
+    crate::job::spawn(&bed.job, "commit", commit::run, ReceiveJob::cancel);
+    bed.receive(&[chunk(0), pack()]);
+    bed.make_durable();
+    drain::drain_by_hand(&bed.job);
+    bed.until(|_| memory.content("small").is_some());
+    bed.until(|bed| !bed.hold().has(SMALL));
+    memory.remove(&Name::new(b"small").unwrap());
+    bed.receive(&[chunk(1), chunk(2)]);
+    bed.lets_go();
+    let left = bed.left(&memory).found_again();
+    assert_eq!(left.carried_on().0, Came::Through);
+    assert_eq!((memory.content("small"), memory.content("large")), (None, whole()));
+}
+
+#[test]
+fn a_sender_is_not_let_go_while_a_part_is_with_storage_that_has_not_confirmed_it() {
+    let memory = Memory::new(Rules { is_synced: true, order: Order::Parts(2 << 20), ..Rules::default() });
+    let bed = Bed::before(tempfile::tempdir().unwrap(), memory.sink());
+    bed.receive(&[chunk(0)]);
+    bed.make_durable();
+    bed.drain();
+    assert_eq!(bed.held(), 0, "its sender could send it again");
+    bed.receive(&[pack(), chunk(1), chunk(2)]);
+    bed.end_of_listing();
+    bed.job.handle(Finish { job: 1, is_buffered: true }.into()).unwrap();
+    bed.make_durable();
+    bed.job.leave_if_buffered();
+    let is_let_go = |message: &Message| matches!(message, Message::Finished(_));
+    assert!(!bed.says(is_let_go), "half a part would go with the job");
+    bed.drain();
+    bed.job.leave_if_buffered();
+    assert!(bed.says(is_let_go));
+    let left = bed.left(&memory);
+    assert_eq!(left.carried_on().0, Came::Through);
+    assert_eq!((memory.content("large"), left.spool.used_bytes()), (whole(), 0));
 }
 
 #[test]
