@@ -27,7 +27,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "with --fsync file, a large file is settled before its name is durable",
         Simulation(39),
     ),
-    ("trust-names-that-are-there", "a file found at the destination counts as durable", Simulation(7139)),
+    ("trust-names-that-are-there", "a file found at the destination counts as durable", Simulation(1494)),
     ("ignore-failed-sync", "an error of the group's sync is dropped", Simulation(141)),
     ("retry-failed-sync", "a sync that failed is given a second try", Simulation(14)),
     ("retry-failed-name-sync", "a failed sync of names is forgotten", Simulation(265)),
@@ -78,7 +78,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ),
     ("adopt-unlike-chunks", "what stands at a name is taken over without comparing it", Simulation(33)),
     ("commit-before-verify", "a digest that differs is accepted", Simulation(43)),
-    ("publish-what-was-taken-back", "what the sender took back is published", Simulation(320)),
+    ("publish-what-was-taken-back", "what the sender took back is published", Simulation(254)),
     ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation(7)),
     ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation(140)),
     (
@@ -142,7 +142,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("uncharged-connections", "open connections are charged to nobody", Test("daemon", "connections_are_charged")),
     ("uncharged-directories", "what is described is charged to nobody", Test("mover", "beyond_a_share")),
     ("take-short-completions", "an io_uring write that was cut short counts as whole", Simulation(7)),
-    ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation(1441)),
+    ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation(775)),
     ("forget-amended", "what is set of a file that was there is not synced where no journal does it", Simulation(28)),
     (
         "forget-backup-directory",
@@ -152,7 +152,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     (
         "leave-what-was-given-away",
         "staging of another owner, left by a crash, fails its file for good",
-        Simulation(1554),
+        Simulation(676),
     ),
     ("take-any-end-for-the-end", "a connection that just ends is a declared end", Test("net", "close_notify")),
     ("ignore-reserved-bits", "reserved bits of a frame are not looked at", Test("wire", "hostile_headers")),
