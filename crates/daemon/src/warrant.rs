@@ -120,6 +120,10 @@ impl TakenBack {
     /// Remembers it for as long as any warrant may hold that holds now, and further while there is room: an id does not tell
     /// when its warrant begins, and the clock of its issuer may be far ahead.
     pub fn add(&self, account: &str, issuer: Pin, id: [u8; 16]) -> error::Result<()> {
+        let path = self.path(issuer, id);
+        if path.exists() {
+            return Ok(());
+        }
         crate::trust::make_private_directory(&self.directory)?;
         let mut counted = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = match counted.take() {
@@ -136,7 +140,6 @@ impl TakenBack {
             let text = "as many warrants of this ticket are revoked as the endpoint remembers: have the ticket revoked";
             return Err(Error::new(model::Exit::Temporary, text));
         }
-        let path = self.path(issuer, id);
         match private_file::write(&path, account.as_bytes(), Existing::Keep) {
             Ok(()) => *counts.entry(account.to_owned()).or_default() += 1,
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -310,6 +313,18 @@ mod tests {
         book.add("greedy", Pin([1; 32]), [2; 16]).unwrap();
         assert_eq!(book.counts.lock().unwrap().as_ref().unwrap()["greedy"], 2, "what has expired makes room");
         assert_eq!(book.check(&mandate).unwrap_err().text, REVOKED);
+    }
+
+    #[test]
+    fn what_is_taken_back_again_takes_no_room_and_nothing_is_counted_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = TakenBack::new(dir.path());
+        let again = || book.add("full", Pin([1; 32]), [0; 16]).unwrap();
+        again();
+        book.counts.lock().unwrap().as_mut().unwrap().insert("full".into(), REVOKED_OF_ACCOUNT_MAX);
+        again();
+        let counts = book.counts.lock().unwrap();
+        assert_eq!(counts.as_ref().unwrap()["full"], REVOKED_OF_ACCOUNT_MAX, "the directory was read");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The orders that are out, and the errands that go with them.
 
-use crate::courier::{Attempt, Courier, Errand};
+use crate::courier::{Attempt, Courier, Errand, Word};
 use crate::job_file::Wish;
 use crate::order::order_id;
 use crate::owner::{Order, Owner};
@@ -103,7 +103,7 @@ impl Owner {
             Err(e) => {
                 let (now, hint) = (self.now(), e.hint.unwrap_or_default());
                 let answer = Answer::Refused { code: Exit::Fatal as i32, text: e.message, hint };
-                self.queue.heard(now, id, attempt, answer);
+                self.hear(now, Word::Answered { job: id, attempt, answer });
             }
         }
     }

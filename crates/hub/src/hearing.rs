@@ -27,12 +27,7 @@ impl Owner {
     pub(crate) fn hear(&mut self, now: Now, word: Word) {
         self.note_arrival(&word);
         match word {
-            Word::Taken { .. } => {}
-            Word::RateUntold { order } => {
-                if let Some(order) = self.orders.get_mut(&order) {
-                    order.rate_due = Some(Instant::now() + RATE_PAUSE);
-                }
-            }
+            Word::Taken { .. } | Word::RateUntold { .. } => {}
             Word::Answered { job, attempt, answer } => self.queue.heard(now, job, attempt, answer),
             Word::Unreached { endpoint, text } => {
                 warn!(endpoint, text, "an endpoint does not answer");
@@ -49,11 +44,18 @@ impl Owner {
         }
     }
 
-    /// An order is no longer on its way, whatever becomes of the queue: its endpoint has it, or it did not take it.
+    /// What of an order counts whatever becomes of the queue: it is no longer on its way, because its endpoint has it or did not take
+    /// it; or its rate has to be told again.
     pub(crate) fn note_arrival(&mut self, word: &Word) {
         let (job, attempt, stamp) = match *word {
             Word::Taken { job, attempt, stamp } => (job, attempt, stamp),
             Word::Answered { job, attempt, .. } => (job, attempt, 0),
+            Word::RateUntold { order } => {
+                if let Some(order) = self.orders.get_mut(&order) {
+                    order.rate_due = Some(Instant::now() + RATE_PAUSE);
+                }
+                return;
+            }
             _ => return,
         };
         if let Some(order) = self.orders.get_mut(&order_id(job, attempt)) {
@@ -280,6 +282,38 @@ mod tests {
         says(&hub, "a", Vec::new());
         let status = hub.look(move |owner| owner.queue.get(job).map(|job| job.status)).unwrap();
         assert_eq!(status, Some(Status::Running), "the endpoint may get it yet");
+        hub.stop();
+    }
+
+    #[test]
+    fn an_order_that_cannot_be_made_is_not_on_its_way() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        // It is not in the database.
+        let (job, endpoint) = (JobId([7; 16]), "a");
+        let taken = hub.look(move |owner| {
+            let id = order_id(job, 1);
+            let order =
+                Order { job, attempt: 1, endpoint: endpoint.into(), taken: None, rate_due: None, renewed: None };
+            owner.orders.insert(id, order);
+            owner.act(queue::Action::HandIn { id: job, attempt: 1, role: Role::Sends, endpoint: endpoint.into() });
+            owner.orders[&id].taken
+        });
+        assert_eq!(taken.unwrap(), Some(0), "a census that does not have it says so");
+        hub.stop();
+    }
+
+    #[test]
+    fn a_rate_that_was_not_told_while_the_queue_was_unread_is_told_again() {
+        let dir = state();
+        let (_, order) = with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let hub = start(dir.path(), Channels::default());
+        let is_due = hub.look(move |owner| {
+            owner.orders.get_mut(&order).unwrap().rate_due = None;
+            owner.note_arrival(&Word::RateUntold { order });
+            owner.orders[&order].rate_due.is_some()
+        });
+        assert!(is_due.unwrap());
         hub.stop();
     }
 

@@ -11,7 +11,7 @@ use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::figures::Figures;
 use crate::outbox::{Posting, Tell};
-use crate::owner::{Command, Owner, Reply};
+use crate::owner::{Command, Owner};
 use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, Page, Reader};
 use crate::retention::Keep;
 use crate::samples::{Samples, Total, Watch};
@@ -92,12 +92,8 @@ impl Hub {
         let failed = |e: std::io::Error| Error::new(Exit::Failed, format!("no thread for the hub: {e}"));
         let heard_of = commands.clone();
         let tell: Arc<Tell> = Arc::new(move |outcome| {
-            let change = move |owner: &mut Owner, now: Now| -> Reply {
-                owner.posted(now, outcome);
-                Box::new(|_| {})
-            };
             // A hub that ends does not listen any more.
-            let _ = heard_of.send(Command::Change(Box::new(change)));
+            let _ = heard_of.send(Command::Posted(outcome));
         });
         let posting = Posting::start(options.channels, &tell).map_err(failed)?;
         let owner = Owner::new(

@@ -35,7 +35,6 @@ pub enum After {
 impl Owner {
     /// All or none: what can be wrong is looked at before anything is taken. Those that others come after are before them.
     pub(crate) fn submit(&mut self, now: Now, jobs: Vec<Submission>) -> Result<Vec<(JobId, bool)>> {
-        self.check_room(&jobs)?;
         let mut known = Vec::with_capacity(jobs.len());
         for job in &jobs {
             // Here: rules that are withdrawn from now on are looked for among jobs that have this one (`granting`).
@@ -44,6 +43,8 @@ impl Owner {
             self.posting.channels.check(&job.file.notify)?;
             known.push(self.known_by_key(job)?);
         }
+        // What was sent before is answered as it was then.
+        self.check_room(jobs.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(job, _)| job))?;
         for job in &jobs {
             for after in &job.after {
                 match *after {
@@ -95,25 +96,28 @@ impl Owner {
     }
 
     /// All or none: what does not fit is known before anything is taken.
-    pub(crate) fn check_room(&self, jobs: &[Submission]) -> Result<()> {
-        if self.queue.len() + jobs.len() > self.limits.jobs_max {
-            return Err(refused(&queue::Refused::Full { is_owner: false }));
-        }
+    fn check_room<'a>(&self, jobs: impl Iterator<Item = &'a Submission>) -> Result<()> {
         let mut of_owner: HashMap<&str, (usize, HashSet<&str>)> = HashMap::new();
         for job in jobs {
             let (more, projects) = of_owner.entry(&job.owner).or_default();
             *more += 1;
             projects.insert(&job.wish.facts.project);
         }
+        let all: usize = of_owner.values().map(|(more, _)| more).sum();
+        if all > 0 && self.queue.len() + all > self.limits.jobs_max {
+            return Err(refused(&queue::Refused::Full { is_owner: false }));
+        }
         for (owner, (more, mut projects)) in of_owner {
             if self.queue.count_of(owner) + more > self.limits.of_owner_max {
                 return Err(refused(&queue::Refused::Full { is_owner: true }));
             }
+            let open = self.queue.projects_of(owner).count();
             projects.extend(self.queue.projects_of(owner).map(|(project, _)| project));
-            if projects.len() > PROJECTS_MAX {
-                let text = format!("this user has open jobs in {PROJECTS_MAX} projects already");
+            // Whoever has more already, of a time without this bound, goes on in those.
+            if projects.len() > PROJECTS_MAX.max(open) {
+                let text = format!("the open jobs of one user are of at most {PROJECTS_MAX} projects");
                 return Err(Error::new(Exit::Temporary, text)
-                    .hint("name one of these projects, or try again when the jobs of some have ended"));
+                    .hint("name a project that has open jobs, or try again when the jobs of some have ended"));
             }
         }
         Ok(())
@@ -211,7 +215,7 @@ impl Owner {
 
 #[cfg(test)]
 mod tests {
-    use super::PROJECTS_MAX;
+    use super::{PROJECTS_MAX, Submission};
     use crate::access::{Principal, Scopes};
     use crate::scene::{anna, start, state};
     use crate::{Channels, JobFile};
@@ -233,7 +237,19 @@ mod tests {
         assert!(hub.submit(&anna(), file(0, 0), None).unwrap_err().message.contains("projects"));
         assert!(hub.submit(&anna(), file(0, 1), None).is_ok());
         hub.steer(&anna(), taken[1].id, Verb::Cancel, None).unwrap();
-        assert!(hub.submit(&anna(), file(99, 0), None).is_ok(), "another project has no job any more");
+        let once = || hub.submit(&anna(), file(99, 0), Some("once")).map(|taken| taken.id);
+        let first = once().expect("another project has no job any more");
+        hub.steer(&anna(), first, Verb::Cancel, None).unwrap();
+        hub.submit(&anna(), file(98, 2), None).unwrap();
+        assert_eq!(once().unwrap(), first, "it was sent before");
+        // As if there had been no bound when it came.
+        let (owner, one_more) = ("unix:0".to_owned(), file(97, 0));
+        let (wish, body) = (one_more.wish(&owner).unwrap(), serde_json::to_string(&one_more).unwrap());
+        let one_more = Submission { owner, file: one_more, wish, body, key: None, after: Vec::new() };
+        let taken = hub.look(|owner| owner.submit_one(owner.now(), one_more, JobId([9; 16]), Vec::new()).is_ok());
+        assert!(taken.unwrap());
+        assert!(hub.submit(&anna(), file(96, 2), None).is_ok(), "that project is open");
+        assert!(hub.submit(&anna(), file(95, PROJECTS_MAX + 1), None).unwrap_err().message.contains("projects"));
         hub.stop();
     }
 

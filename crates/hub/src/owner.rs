@@ -15,7 +15,7 @@ use crate::courier::{Courier, Word};
 use crate::events::Ring;
 use crate::figures::Ended;
 use crate::order::order_id;
-use crate::outbox::Posting;
+use crate::outbox::{Outcome, Posting};
 use crate::reader::LiveJobs;
 use crate::retention::{Keep, SWEEP_PAUSE, Sweep};
 use crate::store::{Group, Store};
@@ -44,10 +44,11 @@ pub type Change = Box<dyn FnOnce(&mut Owner, Now) -> Reply + Send>;
 /// Told when the group is durable, or why it is not.
 pub type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 
-/// What the owner is told, by those who hold the hub and by couriers.
+/// What the owner is told, by those who hold the hub, by couriers and by channels.
 pub enum Command {
     Change(Change),
     Heard(Word),
+    Posted(Outcome),
     Stop,
 }
 
@@ -364,11 +365,14 @@ impl Owner {
             // Whoever waits for its answer hears that there is none.
             Command::Change(_) if is_unread => {}
             Command::Heard(word) if is_unread => self.note_arrival(&word),
+            // It is not written down, so the message goes once more.
+            Command::Posted(outcome) if is_unread => _ = self.posting.under_way.remove(&outcome.id),
             Command::Change(change) => {
                 let reply = change(self, now);
                 self.replies.push(reply);
             }
             Command::Heard(word) => self.hear(now, word),
+            Command::Posted(outcome) => self.posted(now, outcome),
             Command::Stop => return true,
         }
         false
@@ -400,6 +404,20 @@ mod tests {
         until(|| submit("z").is_ok());
         let found = jobs(&hub);
         assert_eq!((found.len(), &found[1].id), (2, &kept.to_string()));
+        hub.stop();
+    }
+
+    #[test]
+    fn a_message_whose_outcome_came_while_the_queue_was_unread_is_under_way_no_more() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let is_under_way = hub.look(|owner| {
+            owner.posting.under_way.insert(7);
+            owner.read_again_at = Some(Instant::now());
+            owner.take(Command::Posted(Outcome { channel: "ops".to_owned(), id: 7, tries: 1, of: Ok(()) }));
+            owner.posting.under_way.contains(&7)
+        });
+        assert!(!is_under_way.unwrap(), "it would hold up its channel");
         hub.stop();
     }
 

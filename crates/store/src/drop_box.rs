@@ -15,7 +15,7 @@ use crate::source::SourceFile;
 use crate::{Abilities, BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::name::NAME_BYTES_MAX;
-use model::{Digest, Entry, Extent, FailureKind, Kind, Name, ObjectId, mutant};
+use model::{Digest, Entry, Extent, ExtentSet, FailureKind, Kind, Name, ObjectId, mutant};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -332,6 +332,10 @@ impl StagedFile for DropFile {
         self.file.native()
     }
 
+    fn allocated_bytes(&self) -> u64 {
+        self.file.allocated_bytes()
+    }
+
     fn resume(&self, held_bytes: u64) -> Result<()> {
         self.file.resume(held_bytes)
     }
@@ -362,6 +366,10 @@ impl StagedFile for DropFile {
 
     fn checkpoint(&self) -> Result<()> {
         self.file.checkpoint()
+    }
+
+    fn confirmed(&self, held: &ExtentSet) -> ExtentSet {
+        self.file.confirmed(held)
     }
 
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -480,6 +488,7 @@ mod tests {
         let (again, _) = sink().begin_growing(&file, "stem", None).unwrap();
         let mut there = [0; 16];
         assert_eq!(again.read_at(0, &mut there).unwrap(), 8);
+        assert!(again.allocated_bytes() > 0, "it takes room");
         again.resume(8).unwrap();
         again.write_at(8, b"ij").unwrap();
         let mut complete = file.clone();

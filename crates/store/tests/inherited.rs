@@ -103,6 +103,24 @@ fn rights(path: &Path) -> (u32, Vec<u8>) {
     (fs::metadata(path).unwrap().mode() & 0o7777, room[..length].to_vec())
 }
 
+/// Rights of a file that is shown while it grows, when its beginning turned out to be another one.
+fn show_anew(sink: &PosixSink, parent: u64, shown: &Path) -> (u32, Vec<u8>) {
+    let (file, view) = (entry(104, parent, "growing", Kind::File), Name::new(b"shown").unwrap());
+    let begin = || sink.begin_growing(&file, "growing", Some(&view)).unwrap().0;
+    let first = begin();
+    first.resume(0).unwrap();
+    first.write_at(0, b"content").unwrap();
+    let before = fs::metadata(shown).unwrap().ino();
+    drop(first);
+    let again = begin();
+    again.resume(3).unwrap();
+    again.write_at(3, b"trary").unwrap();
+    assert_ne!(fs::metadata(shown).unwrap().ino(), before);
+    let rights = rights(shown);
+    again.discard();
+    rights
+}
+
 #[test]
 fn what_is_published_where_there_is_a_default_acl_has_it_as_if_it_were_made_there() {
     const ANY: u32 = u32::MAX;
@@ -118,6 +136,13 @@ fn what_is_published_where_there_is_a_default_acl_has_it_as_if_it_were_made_ther
             return;
         }
     }
+    let asked = |path: &Path, mode: u32| {
+        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).unwrap();
+        let made = rights(path);
+        fs::remove_file(path).unwrap();
+        made
+    };
+    let left_by_umask = asked(&dir.path().join("none/asked"), 0o777).0;
     // Staging lies in the root: first in one that gives nothing, then in one with an ACL.
     for root in [None, Some(&named)] {
         if let Some(acl) = root {
@@ -128,13 +153,19 @@ fn what_is_published_where_there_is_a_default_acl_has_it_as_if_it_were_made_ther
             let path = dir.path().join(name);
             sink.make_directory(&entry(id, 0, name, Kind::Directory)).unwrap();
             publish_files(&sink, id);
-            let mut made_there = fs::OpenOptions::new();
-            made_there.write(true).create_new(true).mode(MODE).open(path.join("expected")).unwrap();
-            let expected = rights(&path.join("expected"));
+            let expected = asked(&path.join("asked"), MODE);
             for file in ["small", "large"] {
                 assert_eq!(rights(&path.join(file)), expected, "{name}/{file}, root {root:?}");
             }
-            ["small", "large", "expected"].into_iter().for_each(|file| fs::remove_file(path.join(file)).unwrap());
+            let shown = show_anew(&sink, id, &path.join("shown"));
+            assert_eq!(shown, asked(&path.join("asked"), MODE & 0o444), "{name}/shown, root {root:?}");
+            assert!(sink.make_node(&entry(103, id, "fifo", Kind::Node(Node::Fifo)), PublishRule::NoReplace).unwrap());
+            // It has an ACL only of its staging. Without one its group has what the ACL gives the group.
+            let is_given = name == "named" && root.is_some();
+            let group = if name == "named" { 0o757 } else { 0o777 };
+            let expected = if is_given { expected.0 } else { expected.0 & left_by_umask & group };
+            assert_eq!(rights(&path.join("fifo")).0, expected, "{name}/fifo, root {root:?}");
+            ["small", "large", "fifo"].into_iter().for_each(|file| fs::remove_file(path.join(file)).unwrap());
         }
         sink.close();
     }

@@ -167,9 +167,9 @@ impl Mounted {
         if !needs::met(is_mounted, "no loop device with XFS can be mounted") {
             return None;
         }
-        fs::create_dir(mounted.root().join("project")).unwrap();
-        let has_project = is_done(Command::new("chattr").args(["+P", "-p", "7"]).arg(mounted.root().join("project")));
-        needs::met(has_project, "chattr gives no project").then_some(mounted)
+        let project = mounted.root().join("project");
+        fs::create_dir(&project).unwrap();
+        needs::met(has_project(&project, "7"), "chattr gives no project").then_some(mounted)
     }
 
     fn root(&self) -> PathBuf {
@@ -181,6 +181,10 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.mount).output();
     }
+}
+
+fn has_project(directory: &Path, number: &str) -> bool {
+    is_done(Command::new("chattr").args(["+P", "-p", number]).arg(directory))
 }
 
 fn is_done(command: &mut Command) -> bool {
@@ -302,6 +306,49 @@ fn what_is_published_in_a_quota_project_appears_there() {
     check_each(&project.join("one"), &names);
     check_each(&project.join("two"), &names);
     assert!(!is_staging(&project) && !is_staging(&mounted.root()));
+}
+
+#[test]
+fn a_large_file_is_written_where_it_can_be_renamed_from_when_its_directory_is_of_a_project() {
+    let Some(mounted) = Mounted::with_project() else { return };
+    let sink = sink(&mounted.root());
+    sink.make_directory(&entry(1, 0, "project", Kind::Directory)).unwrap();
+    let file = entry(100, 1, "large", Kind::File);
+    let (staged, _) = sink.begin(&file, "stem").unwrap();
+    staged.write_at(0, b"content").unwrap();
+    let data = staged.native().and_then(|native| native.downcast_ref::<fs::File>()).unwrap();
+    let written = data.metadata().unwrap().ino();
+    staged.publish(&file, PublishRule::NoReplace).unwrap();
+    let published = mounted.root().join("project/large");
+    assert_eq!(fs::metadata(&published).unwrap().ino(), written, "it is not written again");
+    drop(staged);
+    sink.close();
+    check_each(&mounted.root().join("project"), &["large"]);
+}
+
+#[test]
+fn what_was_staged_before_two_projects_one_in_the_other_were_found_appears_in_the_inner_one() {
+    let Some(mounted) = Mounted::with_project() else { return };
+    let (project, inner) = (mounted.root().join("project"), mounted.root().join("project/inner"));
+    fs::create_dir(&inner).unwrap();
+    assert!(has_project(&inner, "8"));
+    let sink = sink(&mounted.root());
+    for (id, parent, name) in [(1, 0, "project"), (2, 1, "inner")] {
+        sink.make_directory(&entry(id, parent, name, Kind::Directory)).unwrap();
+    }
+    let file = entry(100, 2, "file", Kind::File);
+    let mut lane = sink.lane(false).unwrap();
+    lane.create(&file, PublishRule::NoReplace).unwrap();
+    lane.write(b"content").unwrap();
+    let staged = lane.seal(&file, false).unwrap();
+    // The outer one is known when the file is to get its name.
+    let link = entry(101, 1, "link", Kind::Symlink((*b"file").into()));
+    assert!(sink.make_symlink(&link, PublishRule::NoReplace).unwrap());
+    sink.publish(&file, staged).unwrap();
+    drop(lane);
+    sink.close();
+    check_each(&inner, &["file"]);
+    assert_eq!(fs::read_dir(&project).unwrap().count(), 2, "staging is gone");
 }
 
 #[test]

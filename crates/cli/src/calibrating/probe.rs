@@ -40,7 +40,9 @@ const FILES_FAR_STORED: u64 = 64;
 const SMALL_FILES: u64 = 1_000;
 /// Over a long path, where a thousand are over before the session has come up to its rate.
 const SMALL_FILES_FAR: u64 = 32_000;
-const SMALL_FILES_GROWTH: u64 = 4;
+const SMALL_FILES_GROWTH: f64 = 4.0;
+/// Times what a few take, from where on more of them say what one takes.
+const ENOUGH: f64 = 2.0;
 const SMALL_FILES_MIN: u64 = 32;
 const SMALL_FILES_FIRST: u64 = 64;
 const SMALL_BYTES: u64 = 1 << 10;
@@ -52,8 +54,11 @@ const ENGINES: [(Engine, u32); 5] =
 const CURVE_STREAMS: u32 = 4;
 /// Of files that are there, what is read.
 const READ_BYTES_MAX: u64 = 1 << 30;
-/// A file is read whole, and some ten times: where all are larger, reading is not measured.
+/// Less is over before it says anything of storage, where there is more.
+const READ_BYTES_MIN: u64 = 256 << 20;
+/// A file is read whole, and some ten times: where all are larger, reading is not measured. The quick profile has less time.
 const READ_FILE_BYTES_MAX: u64 = 8 << 30;
+const READ_FILE_BYTES_QUICK: u64 = 2 << 30;
 /// What runs may leave at the destination before it is removed.
 const HELD_BYTES_MAX: u64 = 8 << 30;
 const READ_FILES_MAX: usize = 64;
@@ -133,7 +138,8 @@ impl<'a> Prober<'a> {
         let wrote = self.write();
         self.or_noted("write and metadata were", wrote)?;
         if let Some(source) = source.filter(|_| !self.is_there(Part::Read)) {
-            let read = self.read(&largest(source));
+            let most = if self.profile.name == "quick" { READ_FILE_BYTES_QUICK } else { READ_FILE_BYTES_MAX };
+            let read = self.read(&largest(source, most), most);
             self.or_noted("read was", read)?;
         }
         Ok(())
@@ -154,13 +160,12 @@ impl<'a> Prober<'a> {
         if !self.is_there(Part::Write) {
             self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| prober.fresh())?;
         }
-        let few = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
-        let small = self.small_in_a_run(&few);
+        let small = self.small_in_a_run()?;
         let mut runs = Vec::new();
         for (streams, _) in self.order(&[1, CURVE_STREAMS]) {
             let files = (small * u64::from(streams) / u64::from(CURVE_STREAMS)).max(SMALL_FILES_MIN);
             runs.push(match self.warm_up() > 0.0 {
-                true => self.write_many(&few, files, streams)?,
+                true => self.write_many(files, streams)?,
                 false => self.write_files(files, SMALL_BYTES, streams)?,
             });
         }
@@ -180,19 +185,32 @@ impl<'a> Prober<'a> {
     }
 
     /// How many small files take about as long as a run should: some storages take a second for a few.
-    fn small_in_a_run(&self, few: &Run) -> u64 {
-        let a_second = few.files as f64 / self.without_start(few);
-        ((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES)
+    fn small_in_a_run(&mut self) -> Result<u64> {
+        let few = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
+        let a_second = few.files as f64 / self.without_start(&few);
+        Ok(((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES))
     }
 
     /// As many small files as take twice as long as a few, and what they took longer: until then a run is mostly its start.
-    fn write_many(&mut self, few: &Run, mut files: u64, streams: u32) -> Result<Run> {
+    fn write_many(&mut self, mut files: u64, streams: u32) -> Result<Run> {
+        // The faster of two: a start that was lost once would make all the others free.
+        let of_few = [(); 2].map(|()| self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, streams));
+        let [one, other] = of_few;
+        let (one, other) = (one?, other?);
+        let few = if one.seconds <= other.seconds { one } else { other };
+        let is_of_files = self.without_start(&few) > few.seconds / 2.0;
         loop {
             let run = self.write_files(files, SMALL_BYTES, streams)?;
-            if run.seconds >= 2.0 * few.seconds || files >= SMALL_FILES_FAR {
-                return Ok(Run { steady: Steady::between(few, &run), ..run });
+            if is_of_files {
+                return Ok(Run { steady: None, ..run });
             }
-            files = (files * SMALL_FILES_GROWTH).min(SMALL_FILES_FAR);
+            let ratio = run.seconds / few.seconds;
+            if ratio >= ENOUGH || files >= SMALL_FILES_FAR {
+                let steady = Steady::between(&few, &run).filter(|_| ratio >= ENOUGH);
+                return Ok(Run { steady, ..run });
+            }
+            let growth = (ENOUGH * 1.1 / ratio).clamp(GROWTH_MIN, SMALL_FILES_GROWTH);
+            files = ((files as f64 * growth) as u64).min(SMALL_FILES_FAR);
         }
     }
 
@@ -214,11 +232,11 @@ impl<'a> Prober<'a> {
         })
     }
 
-    fn read(&mut self, files: &[(PathBuf, u64)]) -> Result<()> {
+    fn read(&mut self, files: &[(PathBuf, u64)], most: u64) -> Result<()> {
         if files.is_empty() {
-            let most = ByteCount(READ_FILE_BYTES_MAX);
+            let most = ByteCount(most);
             self.notes.push(format!(
-                "read was not measured: the source holds no files of 1 byte to {most}; --import read=FILE takes it from another tool"
+                "read was not measured: the source holds none but larger files than {most}, or no files; --import read=FILE takes it from another tool"
             ));
             return Ok(());
         }
@@ -248,8 +266,8 @@ impl<'a> Prober<'a> {
         let runs = self.measured.iter().filter(|measured| measured.part == part).flat_map(|measured| &measured.runs);
         let Some(best) = runs.max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
         let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
-        for (place, is_repetition) in self.order(&places) {
-            if is_repetition && self.is_late() {
+        for (place, _) in self.order(&places) {
+            if self.is_late() {
                 break;
             }
             let (engine, depth) = ENGINES[place as usize];
@@ -307,7 +325,10 @@ impl<'a> Prober<'a> {
             let least = whole - self.profile.run.as_secs_f64() / 2.0;
             let bytes = rate * (whole - self.lost(whole) / 2.0);
             let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
-            known.push((n, self.rate(&run)));
+            // One that went on with others says nothing of these.
+            if !run.is_free {
+                known.push((n, self.rate(&run)));
+            }
             runs.push(run);
         }
         self.measured.push(Measured::new(part, runs));
@@ -403,7 +424,10 @@ impl<'a> Prober<'a> {
             return Err(error);
         }
         let report = finished.ended.report.as_ref();
-        let begun = report.and_then(|report| report.tuning.first()).map(|log| log.streams).filter(|n| *n > 0);
+        let log = report.and_then(|report| report.tuning.first());
+        let begun = log.map(|log| log.streams).filter(|n| *n > 0);
+        // Without a change it is one more run with that number.
+        let is_free = asked.is_none() && log.is_some_and(|log| !log.changes.is_empty());
         self.usual_streams = self.usual_streams.or(begun);
         let rtt_us = report.map_or(0, |report| report.snapshot.stream_facts.rtt_us_min);
         if is_remote && rtt_us > 0 {
@@ -418,7 +442,7 @@ impl<'a> Prober<'a> {
             self.clean();
         }
         let streams = asked.or(begun).unwrap_or(1);
-        Ok(Run { streams, files, file_bytes, seconds, cpu_seconds, steady, is_free: asked.is_none() })
+        Ok(Run { streams, files, file_bytes, seconds, cpu_seconds, steady, is_free })
     }
 
     /// Somebody else's figures of it were given.
@@ -478,7 +502,7 @@ fn generated(files: u64, file_bytes: u64) -> Location {
 }
 
 /// Some of the largest files below a directory.
-fn largest(root: &Path) -> Vec<(PathBuf, u64)> {
+fn largest(root: &Path, most: u64) -> Vec<(PathBuf, u64)> {
     const ENTRIES_MAX: usize = 100_000;
     let (mut files, mut left, mut looked) = (Vec::new(), vec![root.to_owned()], 0);
     while let Some(dir) = left.pop() {
@@ -492,12 +516,16 @@ fn largest(root: &Path) -> Vec<(PathBuf, u64)> {
             }
         }
     }
-    files.retain(|(_, bytes)| *bytes <= READ_FILE_BYTES_MAX);
+    let are_all = files.iter().all(|(_, bytes)| *bytes <= most);
+    files.retain(|(_, bytes)| *bytes <= most);
     files.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    // Of files that are all too large, the smallest; it is read whole.
-    let is_too_large = |(_, bytes): &(PathBuf, u64)| *bytes > READ_BYTES_MAX;
-    let large = files.iter().take_while(|file| is_too_large(file)).count();
-    files.drain(..large.min(files.len().saturating_sub(1)));
+    // Of files that are too large for a run, the smallest is read where there is not enough beside it.
+    let large = files.iter().take_while(|(_, bytes)| *bytes > READ_BYTES_MAX).count();
+    let is_enough = files[large..].iter().map(|(_, bytes)| bytes).sum::<u64>() >= READ_BYTES_MIN;
+    if large == 0 && !are_all && !is_enough {
+        return Vec::new();
+    }
+    files.drain(..if is_enough { large } else { large.saturating_sub(1) });
     // The same name twice would be one file at the destination.
     let mut names = std::collections::BTreeSet::new();
     files.retain(|(path, _)| path.file_name().is_some_and(|name| names.insert(name.to_owned())));
@@ -518,4 +546,26 @@ fn drop_from_cache(path: &Path) {
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {
+        const GIB: u64 = 1 << 30;
+        let sizes = |made: &[u64]| {
+            let dir = tempfile::tempdir().unwrap();
+            for (number, bytes) in made.iter().enumerate() {
+                File::create(dir.path().join(number.to_string())).unwrap().set_len(*bytes).unwrap();
+            }
+            largest(dir.path(), 2 * GIB).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&[3 * GIB, GIB / 2, GIB / 4, 5]), [GIB / 2, GIB / 4, 5]);
+        // A small file beside large ones says nothing.
+        assert_eq!(sizes(&[2 * GIB, 3 * GIB / 2, 5]), [3 * GIB / 2]);
+        assert_eq!(sizes(&[3 * GIB, 5]), [0; 0]);
+        assert_eq!((sizes(&[7, 5]), sizes(&[])), (vec![7, 5], vec![]));
+    }
 }

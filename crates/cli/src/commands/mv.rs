@@ -102,7 +102,6 @@ pub fn run(args: Args) -> Result<Exit> {
         failures: Failures::default(),
         moved: Tally::default(),
         kept: 0,
-        fidelity: KEPT,
     };
     if args.detach {
         return moving.detach(&sources, &destination);
@@ -129,8 +128,6 @@ struct Moving<'a> {
     moved: Tally,
     /// Copied, and not removed.
     kept: u64,
-    /// What is kept beside content.
-    fidelity: Fidelity,
 }
 
 impl Moving<'_> {
@@ -254,9 +251,6 @@ impl Moving<'_> {
             let not_durable = || error(Exit::Failed, "the copy is not durable", "nothing was removed; use cp to copy");
             return Err(failed.unwrap_or_else(not_durable));
         }
-        if lost.is_some() {
-            self.fidelity = request.spec.options.fidelity;
-        }
         if !self.args.quiet {
             lost.iter().for_each(|lost| output::note(&format!("warning: {}: {lost}", to.shown(b""))));
             human::warnings(&ended).iter().for_each(|line| output::note(line));
@@ -343,6 +337,8 @@ impl Moving<'_> {
         let is_named = !is_into || destination.path.is_empty() || destination.path.ends_with(b"/");
         let to = location(if is_named { destination.location(b"") } else { with_slash(destination) })?;
         let mut request = self.request(froms, to);
+        // Whether the destination gives files several names shows when the job has begun, and nobody is there to begin it again.
+        request.spec.options.fidelity.hard_links = false;
         loop {
             let handed_in = orders::detach(&request, Kind::Move, self.args.json);
             let failed = handed_in.as_ref().err();
@@ -368,18 +364,31 @@ impl Moving<'_> {
         options.no_clobber = self.args.no_clobber;
         options.digest = self.args.digest;
         options.fsync = Fsync::Batch;
-        options.fidelity = if keeps_content_alone { Fidelity::default() } else { self.fidelity };
+        options.fidelity = if keeps_content_alone { Fidelity::default() } else { KEPT };
         request
     }
 }
 
+/// Why an object gets no second name where no object gets one, in the words of the C libraries that receivers are built with.
+const NO_LINKS: [&str; 6] = [
+    "Operation not permitted",
+    "Operation not supported",
+    "Not supported",
+    "Too many links",
+    "Invalid cross-device link",
+    "Cross-device link",
+];
+/// How a version is refused because of what is to be kept: by this side, and by the other one.
+const TOO_OLD_TO_KEEP: [&str; 2] = ["does not know owners, attributes", "owners and attributes need a feature"];
+
 /// What can be kept where a destination could not keep all of it, and what is lost then.
 fn less(kept: Fidelity, failed: &Error, failures: &[Failure]) -> Option<(Fidelity, &'static str)> {
-    let are_links_refused = || {
-        failed.message.contains("--hard-links") || failures.iter().any(|failure| failure.message.starts_with("link: "))
-    };
+    let is_refused =
+        |failure: &Failure| failure.message.strip_prefix("link: ").is_some_and(|why| NO_LINKS.contains(&why));
+    let are_links_refused = || failed.message.contains("--hard-links") || failures.iter().any(is_refused);
+    let is_too_old = || TOO_OLD_TO_KEEP.iter().any(|words| failed.message.contains(words));
     match failed.exit {
-        Exit::Version if !kept.is_none() => {
+        Exit::Version if !kept.is_none() && is_too_old() => {
             let lost = "owners, exact modes, attributes and hard links are not kept: one of the two sides is too old";
             Some((Fidelity::default(), lost))
         }
@@ -407,9 +416,26 @@ mod tests {
         let refused = "link: Operation not permitted";
         assert_eq!(left(KEPT, Exit::Refused, bucket, ""), Some(without_links));
         assert_eq!(left(KEPT, Exit::Partial, "1 file failed", refused), Some(without_links));
-        assert_eq!(left(KEPT, Exit::Version, "it does not know hard links", ""), Some(Fidelity::default()));
+        let too_old = "endpoint lab does not know owners, attributes, hard links or special files";
+        assert_eq!(left(KEPT, Exit::Version, too_old, ""), Some(Fidelity::default()));
         assert_eq!(left(without_links, Exit::Partial, "1 file failed", refused), None);
-        assert_eq!(left(Fidelity::default(), Exit::Version, "it knows nothing", ""), None);
-        assert_eq!(left(KEPT, Exit::Partial, "1 file failed", "open file: Permission denied"), None);
+        assert_eq!(left(Fidelity::default(), Exit::Version, too_old, ""), None);
+    }
+
+    #[test]
+    fn nothing_is_given_up_for_a_file_that_failed_alone_or_a_version_that_keeps_all() {
+        let failures = [
+            "open file: Permission denied",
+            "link: the file it is a hard link to did not arrive",
+            "link: No space left on device",
+            "link: Input/output error",
+        ];
+        for message in failures {
+            let failure = Failure { path: Vec::new(), kind: FailureKind::Other, message: message.to_owned() };
+            assert!(less(KEPT, &error(Exit::Partial, "1 file failed", ""), &[failure]).is_none(), "{message}");
+        }
+        for message in ["lab: the service there is not a Thalweg endpoint", "endpoint lab does not know --delta"] {
+            assert!(less(KEPT, &error(Exit::Version, message, ""), &[]).is_none(), "{message}");
+        }
     }
 }

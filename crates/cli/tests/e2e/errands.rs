@@ -4,6 +4,7 @@ use crate::bed::{contents, noise, until};
 use crate::hubs::House;
 use crate::orders::{Sites, id_of};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn a_move_between_endpoints_needs_its_command_no_more() {
@@ -18,9 +19,13 @@ fn a_move_between_endpoints_needs_its_command_no_more() {
     // Into a directory, several at once.
     sites.bed.write("root-sitea/p", b"p");
     sites.bed.write("root-sitea/q/r", b"r");
+    fs::hard_link(sites.bed.path("root-sitea/q/r"), sites.bed.path("root-sitea/q/s")).unwrap();
     let id = id_of(sites.bed.run(&["mv", "--detach", "sitea:p", "sitea:q/", "siteb:in/"]).succeeded());
     sites.bed.run(&["job", "watch", &id]).succeeded();
-    assert_eq!(fs::read(sites.bed.path("root-siteb/in/q/r")).unwrap(), b"r");
+    for name in ["r", "s"] {
+        let at = sites.bed.path("root-siteb/in/q").join(name);
+        assert_eq!((fs::read(&at).unwrap(), at.metadata().unwrap().nlink()), (b"r".to_vec(), 1), "{name}");
+    }
     assert_eq!(
         fs::read_dir(sites.bed.path("root-sitea"))
             .unwrap()

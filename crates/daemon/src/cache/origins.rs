@@ -3,6 +3,7 @@
 //! Invariants:
 //! - A note counts as for anybody who fetches: signed by the key that is known, and never one with a lower serial.
 //! - However many ask, an origin is asked about a set once in `FRESH`, and so it is about a name that none knows.
+//! - Nobody waits for origins that had no part in a set while others have it.
 //! - A name that no origin knows leaves nothing behind, and a set that nobody asks for leaves no catalogue in memory.
 
 use super::hold::{OfSet, SetNow};
@@ -72,6 +73,8 @@ pub struct Origins {
 struct Slot {
     state: Mutex<State>,
     is_refreshed: AtomicBool,
+    /// Origins that had no part in it are searched.
+    is_searched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -92,6 +95,14 @@ struct State {
 impl State {
     fn is_fresh(&self) -> bool {
         self.asked.is_some_and(|asked| asked.elapsed() < FRESH)
+    }
+
+    /// What came of looking it up. Of a set that is known no absence counts: an origin may lack a part of it for a while.
+    fn take(&mut self, found: &Result<OfSet>, is_known: bool) {
+        self.absent = found.as_ref().err().filter(|e| e.exit == Exit::SourceFileNotFound && !is_known).cloned();
+        if found.is_ok() || self.absent.is_some() {
+            (self.now, self.asked) = (found.as_ref().ok().cloned(), Some(Instant::now()));
+        }
     }
 
     /// Nobody reads it or has asked for it lately.
@@ -119,7 +130,7 @@ impl Origins {
     }
 
     /// A set as its origins have it now; as they had it last, where none of them can be reached.
-    pub fn set(&self, name: &str, is_over: &Arc<AtomicBool>) -> Result<OfSet> {
+    pub fn set(self: &Arc<Self>, name: &str, is_over: &Arc<AtomicBool>) -> Result<OfSet> {
         if !model::set::is_name(name) {
             return Err(Error::new(
                 Exit::SourceFileNotFound,
@@ -130,6 +141,9 @@ impl Origins {
         let slot = self.sets.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().clone();
         let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.used = Some(Instant::now());
+        if self.is_search_due(&state, Instant::now()) {
+            self.search_again(name, &slot, &state.holders, is_over);
+        }
         if state.is_fresh() {
             match (&state.now, &state.absent) {
                 (Some(now), _) => return Ok(now.clone()),
@@ -138,13 +152,11 @@ impl Origins {
             }
         }
         let found = self.kept(name).and_then(|kept| self.look_up(&kept, &mut state, is_over));
-        if found.is_err() && self.kept(name).is_ok_and(|kept| matches!(kept.note(), Ok(None))) {
+        let is_unknown = found.is_err() && self.kept(name).is_ok_and(|kept| matches!(kept.note(), Ok(None)));
+        if is_unknown {
             self.forget(name);
         }
-        state.absent = found.as_ref().err().filter(|e| e.exit == Exit::SourceFileNotFound).cloned();
-        if found.is_ok() || state.absent.is_some() {
-            (state.now, state.asked) = (found.as_ref().ok().cloned(), Some(Instant::now()));
-        }
+        state.take(&found, !is_unknown);
         found
     }
 
@@ -159,18 +171,32 @@ impl Origins {
         let slot = self.sets.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         let is_old =
             |slot: &Arc<Slot>| slot.state.try_lock().is_ok_and(|state| state.now.is_some() && !state.is_fresh());
-        let Some(slot) = slot.filter(|slot| is_old(slot) && !slot.is_refreshed.swap(true, Relaxed)) else { return };
-        let (origins, name, is_over, looked_up) = (self.clone(), name.to_owned(), is_over.clone(), slot.clone());
-        let work = move || {
+        let Some(slot) = slot.filter(is_old) else { return };
+        let (origins, name, is_over) = (self.clone(), name.to_owned(), is_over.clone());
+        let look_up = move |_: &Slot| {
             if let Err(error) = origins.set(&name, &is_over) {
                 warn!(set = name, %error, "the set could not be looked up again");
             }
-            looked_up.is_refreshed.store(false, Relaxed);
         };
-        // Without a thread now there is one at the next look.
-        if std::thread::Builder::new().name("cache".into()).spawn(work).is_err() {
-            slot.is_refreshed.store(false, Relaxed);
-        }
+        apart(&slot, |slot| &slot.is_refreshed, look_up);
+    }
+
+    /// Searches origins of which none is `known` to have a set. Those who have it go on having it, whatever comes of this.
+    fn search_again(self: &Arc<Self>, name: &str, slot: &Arc<Slot>, known: &[Location], is_over: &Arc<AtomicBool>) {
+        let (origins, name, known, is_over) = (self.clone(), name.to_owned(), known.to_owned(), is_over.clone());
+        let search = move |slot: &Slot| {
+            let means = || origins.means(&is_over);
+            let more = origins.kept(&name).and_then(|kept| origins.holders(&kept, &known, &means, &is_over));
+            let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
+            for holder in more.unwrap_or_default() {
+                // All may have been searched meanwhile.
+                if !state.holders.contains(&holder) {
+                    state.holders.push(holder);
+                }
+            }
+            state.searched = Some(Instant::now());
+        };
+        apart(slot, |slot| &slot.is_searched, search);
     }
 
     fn forget(&self, name: &str) {
@@ -182,17 +208,14 @@ impl Origins {
     /// Whether origins that had no part in a set are to be searched again.
     fn is_search_due(&self, state: &State, now: Instant) -> bool {
         let was_long_ago = |at: Instant| now.saturating_duration_since(at) >= SEARCHED_AGAIN;
-        state.searched.is_some_and(was_long_ago) && self.known.endpoints.iter().any(|at| !holds(&state.holders, at))
+        // Where nobody has it, looking it up searches them all.
+        !state.holders.is_empty()
+            && state.searched.is_some_and(was_long_ago)
+            && self.known.endpoints.iter().any(|at| !holds(&state.holders, at))
     }
 
     fn look_up(&self, kept: &Kept, state: &mut State, is_over: &Arc<AtomicBool>) -> Result<OfSet> {
         let means = || self.means(is_over);
-        if self.is_search_due(state, Instant::now()) {
-            // Those who have it go on having it, whatever comes of this.
-            let more = self.holders(kept, &state.holders, &means, is_over).unwrap_or_default();
-            state.holders.extend(more);
-            state.searched = Some(Instant::now());
-        }
         let mut asked = self.ask(kept, &state.holders, &means);
         if asked.is_err() {
             let holders = self.holders(kept, &[], &means, is_over);
@@ -306,6 +329,21 @@ impl Origins {
     }
 }
 
+/// Does something for a slot in a thread of its own, unless one does it already. Without a thread now there is one at the next look.
+fn apart(slot: &Arc<Slot>, is_done: fn(&Slot) -> &AtomicBool, work: impl FnOnce(&Slot) + Send + 'static) {
+    if is_done(slot).swap(true, Relaxed) {
+        return;
+    }
+    let of = slot.clone();
+    let work = move || {
+        work(&of);
+        is_done(&of).store(false, Relaxed);
+    };
+    if std::thread::Builder::new().name("cache".into()).spawn(work).is_err() {
+        is_done(slot).store(false, Relaxed);
+    }
+}
+
 /// Whether a directory of this origin is among them.
 fn holds(holders: &[Location], origin: &Endpoint) -> bool {
     holders.iter().any(|holder| matches!(holder, Location::Named { name, .. } if *name == origin.name))
@@ -320,13 +358,13 @@ mod tests {
 
     const NAME: &str = "example.org/a";
 
-    fn origins(directory: &tempfile::TempDir, names: &[&str]) -> Origins {
+    fn origins(directory: &tempfile::TempDir, names: &[&str]) -> Arc<Origins> {
         let endpoint = |name: &&str| {
             let (name, addresses, added) = ((*name).to_owned(), Vec::new(), String::new());
             Endpoint { name, addresses, pin: Pin([1; 32]), added }
         };
         let identity = Identity::generate().unwrap();
-        Origins::new(names.iter().map(endpoint).collect(), identity, &directory.path().join("state"))
+        Arc::new(Origins::new(names.iter().map(endpoint).collect(), identity, &directory.path().join("state")))
     }
 
     /// As if an origin had brought a set without files.
@@ -348,6 +386,10 @@ mod tests {
         };
         let signed = sign(note.write(), &[(&key, NAME)]).write();
         kept.keep(signed.as_bytes(), &kept.lock().unwrap()).unwrap();
+    }
+
+    fn at(name: &str) -> Location {
+        Location::Named { name: name.to_owned(), path: b"set/".to_vec() }
     }
 
     #[test]
@@ -385,11 +427,48 @@ mod tests {
     fn origins_that_had_no_part_in_a_set_are_searched_again_after_some_time() {
         let directory = tempfile::tempdir().unwrap();
         let (origins, now) = (origins(&directory, &["a", "b"]), Instant::now());
-        let at = |name: &str| Location::Named { name: name.to_owned(), path: b"set/".to_vec() };
         let mut state = State { holders: vec![at("a")], searched: Some(now), ..State::default() };
         assert!(!origins.is_search_due(&state, now));
         assert!(origins.is_search_due(&state, now + SEARCHED_AGAIN));
         state.holders.push(at("b"));
         assert!(!origins.is_search_due(&state, now + SEARCHED_AGAIN));
+    }
+
+    #[test]
+    fn nobody_waits_for_an_origin_that_is_searched_again_and_does_not_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut origins, is_over) = (origins(&directory, &["a", "b"]), Arc::default());
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let known = &mut Arc::get_mut(&mut origins).unwrap().known.endpoints;
+        Arc::get_mut(known).unwrap()[1].addresses.push(silent.local_addr().unwrap().to_string());
+        bring(&origins);
+        let (_, note) = origins.kept(NAME).unwrap().note().unwrap().unwrap();
+        let (catalogue, holders) = (Arc::new(Catalogue::new(1 << 20)), vec![at("a")]);
+        let now = OfSet(Arc::new(SetNow { note, catalogue, holders: holders.clone() }));
+        // `a` said all of it just now, and `b` was searched long ago.
+        let (asked, searched) = (Some(Instant::now() + IDLE), Instant::now().checked_sub(SEARCHED_AGAIN));
+        let state = State { now: Some(now.clone()), asked, searched, holders, ..State::default() };
+        let slot = Arc::new(Slot { state: Mutex::new(state), ..Slot::default() });
+        origins.sets.lock().unwrap().insert(NAME.to_owned(), slot.clone());
+        assert_eq!(origins.set(NAME, &is_over).unwrap(), now);
+        let _asked = silent.accept().unwrap();
+        assert!(slot.is_searched.load(Relaxed));
+        assert_eq!(origins.set(NAME, &is_over).unwrap(), now);
+        is_over.store(true, Relaxed);
+    }
+
+    #[test]
+    fn a_set_that_is_known_is_kept_where_an_origin_lacks_a_part_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (origins, is_over) = (origins(&directory, &[]), Arc::default());
+        bring(&origins);
+        let read = origins.set(NAME, &is_over).unwrap();
+        let slot = origins.sets.lock().unwrap()[NAME].clone();
+        let mut state = slot.state.lock().unwrap();
+        let lacks = Err(Error::new(Exit::SourceFileNotFound, "a page is not there"));
+        state.take(&lacks, true);
+        assert!(state.now.as_ref() == Some(&read) && state.absent.is_none());
+        state.take(&lacks, false);
+        assert!(state.now.is_none() && state.absent.is_some());
     }
 }

@@ -9,7 +9,7 @@
 use super::hold::{Hold, OfSet, name_of};
 use super::shelf::Key;
 use model::set::Catalogue;
-use model::{Digest, Entry, Extent, FailureKind, Kind, Location, Name, ObjectId};
+use model::{Digest, Entry, Extent, ExtentSet, FailureKind, Kind, Location, Name, ObjectId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::open::{OpenError, OpenSink, OpenSource, Opener, SinkRequest};
@@ -244,6 +244,10 @@ impl StagedFile for BlobFile {
         self.file.clear(extent)
     }
 
+    fn allocated_bytes(&self) -> u64 {
+        self.file.allocated_bytes()
+    }
+
     fn resume(&self, held_bytes: u64) -> Result<()> {
         self.file.resume(held_bytes)
     }
@@ -280,6 +284,10 @@ impl StagedFile for BlobFile {
 
     fn checkpoint(&self) -> Result<()> {
         self.file.checkpoint()
+    }
+
+    fn confirmed(&self, held: &ExtentSet) -> ExtentSet {
+        self.file.confirmed(held)
     }
 
     fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {

@@ -108,6 +108,9 @@ fn a_file_that_lies_there_without_being_held_is_fetched_again() {
     assert!(matches!(sink.decide(&entry).unwrap(), Decision::Replace { size_bytes: 7, .. }));
     hold.arrived(&key, 7);
     assert!(matches!(sink.decide(&entry).unwrap(), Decision::Same));
+    let (file, _) = sink.begin(&entry, "stem").unwrap();
+    file.write_at(0, b"content").unwrap();
+    assert!(file.allocated_bytes() > 0, "it takes room");
 }
 
 #[test]

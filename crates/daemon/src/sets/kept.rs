@@ -1,7 +1,9 @@
 //! What this user keeps of a set below the state directory: the note that was seen last, and pages of catalogues.
 //!
-//! Invariant: the kept note never goes back to a lower serial of whoever is trusted, and no second note of one serial takes its place,
-//! however many processes keep one (`lock`).
+//! Invariants:
+//! - The kept note never goes back to a lower serial of whoever is trusted, and no second note of one serial takes its place, however
+//!   many processes keep one (`lock`).
+//! - While somebody fetches or publishes a set, its pages stay (`IN_USE`).
 
 use crate::error::{Error, Result};
 use crate::paths::Paths;
@@ -19,6 +21,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What was published here last: a catalogue's digest, and seconds since 1970.
 const PUBLISHED: &str = "published";
+/// Locked by all who need pages that are here, and by whoever removes some.
+const IN_USE: &str = "in-use";
 /// Files that are looked at for old pages: a catalogue has a page for 65,536 files.
 const NAMES_MAX: usize = 100_000;
 
@@ -35,11 +39,15 @@ pub struct Kept {
     path: PathBuf,
     directory: PrivateDirectory,
     name: String,
+    _in_use: Option<File>,
 }
 
 impl Kept {
+    /// For whoever fetches or publishes: as long as this is there, so are the pages.
     pub fn open(paths: &Paths, name: &str) -> Result<Kept> {
-        Kept::below(&paths.state, name)
+        let kept = Kept::below(&paths.state, name)?;
+        let in_use = kept.locked(IN_USE, File::lock_shared)?;
+        Ok(Kept { _in_use: Some(in_use), ..kept })
     }
 
     /// In this state directory.
@@ -53,7 +61,7 @@ impl Kept {
         let path = state.join("sets").join(name.replace('/', "%"));
         crate::trust::make_private_directory(state)?;
         crate::trust::make_private_directory(&state.join("sets"))?;
-        Ok(Kept { directory: PrivateDirectory::make(&path)?, path, name: name.to_owned() })
+        Ok(Kept { directory: PrivateDirectory::make(&path)?, path, name: name.to_owned(), _in_use: None })
     }
 
     pub fn name(&self) -> &str {
@@ -89,12 +97,14 @@ impl Kept {
         self.directory.write(name, bytes).map_err(|e| Error::of_file("write", &self.path.join(name), e))
     }
 
-    /// Removes pages of other catalogues than this note's, if it is still the one that is kept.
+    /// Removes pages of other catalogues than this note's, if it is still the one that is kept and nobody needs others.
     pub fn leave_pages<'a>(&self, note: &Note, pages: impl Iterator<Item = &'a String>) {
         let Ok(_lock) = self.lock() else { return };
         if !matches!(self.note(), Ok(Some((_, kept))) if kept.catalogue == note.catalogue) {
             return;
         }
+        let unless_used = self.locked(IN_USE, |file| file.try_lock().map_err(|_| ErrorKind::WouldBlock.into()));
+        let Ok(_unused) = unless_used else { return };
         let pages: HashSet<&str> = pages.map(String::as_str).collect();
         let is_page = |name: &str| digest_of(name.strip_suffix(".tree").unwrap_or(name)).is_some();
         for name in self.directory.names(NAMES_MAX).unwrap_or_default() {
@@ -143,9 +153,13 @@ impl Kept {
 
     /// Nobody else keeps a note until what is returned is gone.
     pub fn lock(&self) -> Result<File> {
-        let path = self.path.join("lock");
-        let opened = File::options().write(true).create(true).truncate(false).open(&path);
-        let locked = opened.and_then(|file| file.lock().map(|()| file));
+        self.locked("lock", File::lock)
+    }
+
+    fn locked(&self, name: &str, lock: fn(&File) -> std::io::Result<()>) -> Result<File> {
+        let path = self.path.join(name);
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let locked = opened.and_then(|file| lock(&file).map(|()| file));
         locked.map_err(|e| Error::of_file("lock", &path, e))
     }
 
@@ -275,9 +289,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn pages_of_other_catalogues_go_and_nothing_else() {
+    fn pages_of_other_catalogues_go_once_nobody_needs_them_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        let (kept, key) = (kept(&directory, "a/b"), Identity::generate().unwrap());
+        let (fetching, key) = (kept(&directory, "a/b"), Identity::generate().unwrap());
+        let kept = Kept::below(fetching.path().ancestors().nth(2).unwrap(), "a/b").unwrap();
         let now = note(1, &key);
         kept.keep(&signed(&now, &[&key]), &kept.lock().unwrap()).unwrap();
         kept.publishes(&[1; 32], UNIX_EPOCH).unwrap();
@@ -285,6 +300,9 @@ pub(super) mod tests {
         let (own, others) = (names([1; 32]), names([2; 32]));
         own.iter().chain(&others).for_each(|name| kept.write(name, b"x").unwrap());
         let is_there = |name: &String| kept.read(name, 1).unwrap().is_some();
+        kept.leave_pages(&now, own.iter());
+        assert!(own.iter().chain(&others).all(is_there), "somebody fetches");
+        drop(fetching);
         // Somebody has kept another note meanwhile.
         kept.leave_pages(&Note { catalogue: [2; 32], ..note(1, &key) }, others.iter());
         assert!(own.iter().chain(&others).all(is_there));

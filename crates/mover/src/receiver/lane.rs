@@ -118,7 +118,10 @@ impl<'a> Writer<'a> {
     pub fn packed(&mut self, files: &[PackedFile<'_>]) -> Result<(), Refusal> {
         match self.beside() {
             Some(place) => self.packed_by(place, files),
-            None => self.packed_here(files),
+            None => {
+                self.break_off_others(files.iter().map(|file| file.row.object.0));
+                self.packed_here(files)
+            }
         }
     }
 
@@ -234,7 +237,10 @@ impl<'a> Writer<'a> {
         };
         let found = match told {
             Some(_) => self.take_proved(id),
-            None => self.job.table.lock().unwrap().take(id),
+            None => {
+                self.break_off_others([id].into_iter());
+                self.job.table.lock().unwrap().take(id)
+            }
         };
         let mut error = None;
         let target = match found {

@@ -27,7 +27,7 @@ use model::mutant;
 use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use os::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use store::{PublishRule, SourceFile, StagedFile};
 
 /// Smaller objects are over before a probe is.
@@ -78,6 +78,8 @@ struct State {
     /// Extents that lanes are writing, and of which feeder they are.
     turns: Vec<(Extent, u32, Breaker)>,
     file: Option<Arc<dyn StagedFile>>,
+    /// The staging of a complete object, for as long as it is being published.
+    taken: Option<Weak<dyn StagedFile>>,
     appender: Option<Appender>,
     held: ExtentSet,
     digests: BTreeMap<u64, Digest>,
@@ -164,11 +166,13 @@ impl Large {
     /// What of it is durable in staging: a later attempt finds it there.
     pub fn durable(&self) -> ExtentSet {
         let state = self.object.state.lock().unwrap();
-        let (file, durable) = (state.file.clone(), state.durable.clone());
+        let (file, taken, durable) = (state.file.clone(), state.taken.clone(), state.durable.clone());
         drop(state);
-        match file {
-            Some(file) => file.confirmed(&durable),
-            None => durable,
+        match (file, taken) {
+            (Some(file), _) => file.confirmed(&durable),
+            // What became of it by now is the object's end to tell.
+            (None, Some(taken)) => taken.upgrade().map(|file| file.confirmed(&durable)).unwrap_or_default(),
+            (None, None) => durable,
         }
     }
 
@@ -353,10 +357,7 @@ impl Large {
         let mut state = self.object.state.lock().unwrap();
         let size = state.complete_bytes?;
         let file = state.file.take()?;
-        if !state.durable.is_empty() {
-            // Whoever asks for it later has no file to ask.
-            state.durable = file.confirmed(&state.durable);
-        }
+        state.taken = Some(Arc::downgrade(&file));
         state.delta_place = None;
         let chunks: Vec<Digest> = state.digests.values().copied().collect();
         Some((file, algorithm.combine(&chunks, self.chunk_bytes, size), size))

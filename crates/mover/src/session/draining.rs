@@ -179,9 +179,21 @@ impl Server {
 
     fn drain_what_waits(self: &Arc<Server>, spool: &Arc<Spool>) {
         self.heed(spool);
-        let mut older = HashSet::new();
+        for owner in self.due(spool) {
+            let (server, of_thread) = (self.clone(), spool.clone());
+            let run = move || server.drain(&of_thread, owner);
+            if std::thread::Builder::new().name("drain".into()).spawn(run).is_err() {
+                self.drains.drains().entry(owner).or_default().is_running = false;
+            }
+        }
+    }
+
+    /// What is carried on now, marked as running. All of it is looked at under one lock: while an older attempt is on its way from one place
+    /// to the other, a newer one would seem to be the oldest.
+    fn due(&self, spool: &Spool) -> Vec<Owner> {
+        let (mut older, mut due) = (HashSet::new(), Vec::new());
+        let mut drains = self.drains.drains();
         for owner in spool.found() {
-            let mut drains = self.drains.drains();
             let running = drains.iter().filter(|(_, drain)| drain.is_running).map(|(owner, _)| job_of(*owner));
             let running: Vec<_> = running.collect();
             let drain = drains.entry(owner).or_default();
@@ -194,13 +206,9 @@ impl Server {
                 continue;
             }
             drain.is_running = true;
-            drop(drains);
-            let (server, of_thread) = (self.clone(), spool.clone());
-            let run = move || server.drain(&of_thread, owner);
-            if std::thread::Builder::new().name("drain".into()).spawn(run).is_err() {
-                self.drains.drains().entry(owner).or_default().is_running = false;
-            }
+            due.push(owner);
         }
+        due
     }
 
     fn drain(self: &Arc<Server>, spool: &Arc<Spool>, owner: Owner) {
@@ -208,6 +216,10 @@ impl Server {
         let came = self.carry_on(spool, owner, parcels.clone());
         let mut drains = self.drains.drains();
         let drain = drains.entry(owner).or_default();
+        if came.is_err() && !drain.is_dropped && !spool.found().contains(&owner) {
+            // Nobody took it up: it is as it was.
+            spool.put_back(owner, parcels);
+        }
         (drain.is_running, drain.running) = (false, None);
         match came {
             Ok(()) => _ = drains.remove(&owner),
@@ -220,11 +232,6 @@ impl Server {
                 drain.tries += 1;
                 let pause = (RETRY_FIRST * 2u32.saturating_pow(drain.tries.min(8) - 1)).min(RETRY_MAX);
                 drain.stuck = Some((refusal.text, Instant::now() + pause));
-                drop(drains);
-                // Nobody took it up: it is as it was.
-                if !spool.found().contains(&owner) {
-                    spool.put_back(owner, parcels);
-                }
             }
         }
     }

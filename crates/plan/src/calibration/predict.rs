@@ -18,6 +18,8 @@ const SCATTER_MIN: f64 = 0.03;
 const SCATTER_UNSEEN: f64 = 0.10;
 /// From this share of the network's rate on, writing behind it is limited by it.
 const AS_FAST: f64 = 0.85;
+/// Below this one it is not, whatever it is with more streams.
+const SLOWER: f64 = 0.7;
 /// How files overlap their own cost with their bytes, where no curve was measured: what published sweeps show.
 const EXPONENT_DEFAULT: f64 = 1.5;
 
@@ -106,18 +108,21 @@ pub fn predict_with(
     let scatters = Part::ALL.map(|part| scatter(calibration, part));
     let of_start = scatter_of_start(calibration);
     // Its runs went through the network, and were as fast: what slows that down slows them down, not each by itself.
-    let is_behind = is_behind(calibration, streams);
+    let shared = is_behind(calibration).then(|| wider(&scatters));
     let mut random = Random(0x5eed_0f7a_1e57_ca11);
     let mut counts = [0usize; Part::ALL.len()];
     let mut rates: Vec<f64> = (0..DRAWS)
         .map(|_| {
             let factor = |part: Part| gains.of(part) * random.of(&scatters[part as usize]);
             let mut factors = Part::ALL.map(factor);
-            if is_behind {
-                let network = factors[Part::Network as usize] / gains.of(Part::Network);
-                factors[Part::Write as usize] = gains.of(Part::Write) * network;
+            if let Some(shared) = shared {
+                let both = factors[shared as usize] / gains.of(shared);
+                for part in [Part::Network, Part::Write] {
+                    factors[part as usize] = gains.of(part) * both;
+                }
             }
-            let draw = Draw { factors, before: random.of(&of_start) };
+            let [start, ramp] = [random.of(&of_start), random.of(&Scatter { errors: Vec::new(), ..of_start })];
+            let draw = Draw { factors, start, ramp };
             let (rate, part) = rate(&levels, data, &draw);
             counts[part as usize] += 1;
             rate
@@ -138,8 +143,9 @@ pub fn predict_with(
 /// How far the parts are from their medians in one imagined transfer.
 struct Draw {
     factors: [f64; Part::ALL.len()],
-    /// Of the time before the streams are at their rate.
-    before: f64,
+    /// Of the time until a session stands, and of that until its streams are at their rate.
+    start: f64,
+    ramp: f64,
 }
 
 /// What each part gives with so many streams: bytes a second, or for the last files a second.
@@ -161,12 +167,13 @@ impl Levels<'_> {
 
 /// The rate that is expected with so many streams.
 pub fn median_rate(calibration: &Calibration, data: &DataSet, streams: u32, gains: &Gains) -> f64 {
-    rate(&Levels::at(calibration, streams), data, &Draw { factors: gains.0, before: 1.0 }).0
+    rate(&Levels::at(calibration, streams), data, &Draw { factors: gains.0, start: 1.0, ramp: 1.0 }).0
 }
 
 /// Of numbers of streams with their rates, the usual one unless another is clearly better; then the least that keeps the best rate.
 pub fn best(choices: &[(u32, f64)], usual: Option<u32>) -> u32 {
     let best = choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let usual = usual.map(|n| n.min(STREAMS_CHOSEN_MAX));
     let is_good = |(n, rate): &&(u32, f64)| Some(*n) == usual && rate * STREAMS_WORTH >= best;
     let fewest = || choices.iter().find(|(_, rate)| *rate >= best * SHARE_KEPT);
     choices.iter().find(is_good).or_else(fewest).map_or(1, |(n, _)| *n)
@@ -193,7 +200,7 @@ fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
     let seconds = sum(&each);
     let limit = if a * data.files() as f64 > sum(&of_bytes) { Part::Metadata } else { slowest };
     let ramp = calibration.ramp_seconds(*streams, data.bytes() / seconds.max(1e-9), data.bytes());
-    let before = (calibration.start() + ramp) * draw.before;
+    let before = calibration.start() * draw.start + ramp * draw.ramp;
     (data.bytes() / (before + seconds).max(1e-9), limit)
 }
 
@@ -201,20 +208,24 @@ fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
 /// steady part, and say less than those of the network. Over a short one that is so only with more streams than were tried for storage.
 pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Option<f64> {
     let found = level(calibration, part, streams, bytes_of)?;
-    let most = settings(calibration.runs(part)).last().copied()?;
-    if part != Part::Write || !is_behind(calibration, streams.min(most)) {
+    if part != Part::Write || !is_behind(calibration) {
         return Some(found);
     }
+    let most = settings(calibration.runs(part)).last().copied()?;
     let network = |streams: u32| level(calibration, Part::Network, streams, bytes_of);
     if warm_up_seconds(calibration.rtt_seconds) > 0.0 {
-        return Some(found.max(network(streams)?));
+        let network = network(streams)?;
+        return Some(if streams <= most && found < SLOWER * network { found } else { found.max(network) });
     }
     Some(if streams > most { found * (network(streams)? / network(most)?).max(1.0) } else { found })
 }
 
-/// Whether writing with so many streams is as fast as the network before it lets it be.
-pub fn is_behind(calibration: &Calibration, streams: u32) -> bool {
-    let [network, write] = [Part::Network, Part::Write].map(|part| level(calibration, part, streams, bytes_of));
+/// Whether writing is as fast as the network before it lets it be. Asked once, with the most streams that were tried for writing, where
+/// storage shows best: by the numbers of single streams it would be a matter of chance.
+pub fn is_behind(calibration: &Calibration) -> bool {
+    let fixed = calibration.runs(Part::Write).iter().filter(|run| !run.is_free).map(|run| run.streams);
+    let Some(most) = fixed.max() else { return false };
+    let [network, write] = [Part::Network, Part::Write].map(|part| level(calibration, part, most, bytes_of));
     network.zip(write).is_some_and(|(network, write)| write >= AS_FAST * network)
 }
 
@@ -239,13 +250,18 @@ struct Scatter {
 fn scatter(calibration: &Calibration, part: Part) -> Scatter {
     let runs = calibration.runs(part);
     let all = kinds(runs);
-    let sigma = if runs.len() > all.len() { SCATTER_MIN } else { SCATTER_UNSEEN };
+    let is_repeated = runs.len() > all.len();
+    let sigma = if is_repeated { SCATTER_MIN } else { SCATTER_UNSEEN };
     let mut errors = Vec::new();
     for kind in all {
         let rates = runs.iter().filter(|run| (run.streams, run.is_free) == kind);
         let amount = |run: &Run| run.files as f64 * run.file_bytes.max(1) as f64;
         let rates: Vec<f64> = rates.map(|run| amount(run) / calibration.steady_seconds(part, run)).collect();
         let Some(middle) = median(rates.clone()) else { continue };
+        if is_repeated && rates.len() == 1 {
+            // It says nothing of it.
+            continue;
+        }
         // Few runs are nearer to their own median than the next one will be.
         let count = rates.len() as f64;
         let wider = if count > 1.0 { ((count + 1.0) / (count - 1.0)).sqrt() } else { 1.0 };
@@ -254,7 +270,16 @@ fn scatter(calibration: &Calibration, part: Part) -> Scatter {
     Scatter { errors, sigma }
 }
 
-/// How far the starts of sessions, and with them their ramps, are from each other.
+/// Of network and writing, the part that is farther from its medians.
+fn wider(scatters: &[Scatter]) -> Part {
+    let spread = |part: Part| {
+        let Scatter { errors, sigma } = &scatters[part as usize];
+        sigma.powi(2) + errors.iter().map(|error| error.powi(2)).sum::<f64>() / errors.len().max(1) as f64
+    };
+    if spread(Part::Write) > spread(Part::Network) { Part::Write } else { Part::Network }
+}
+
+/// How far the starts of sessions are from each other. Their ramps differ too, by what is not seen.
 fn scatter_of_start(calibration: &Calibration) -> Scatter {
     let middle = calibration.start();
     let is_far = calibration.rtt_seconds >= RTT_SECONDS_MIN;

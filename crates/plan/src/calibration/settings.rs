@@ -170,7 +170,7 @@ fn compression(
         return none("no network was measured".to_owned());
     }
     let limit = prediction.bottlenecks.first().map(|(part, _)| *part);
-    if limit != Some(Part::Network) && (limit != Some(Part::Write) || !is_behind(calibration, prediction.streams)) {
+    if limit != Some(Part::Network) && (limit != Some(Part::Write) || !is_behind(calibration)) {
         let limit = limit.map_or("nothing known", Part::word);
         return none(format!("{limit} limits, which fewer bytes on the network do not help"));
     }
@@ -184,7 +184,7 @@ fn compression(
     let sample_at = |n: u32| samples.iter().max_by(|a, b| gain_of(a, n).total_cmp(&gain_of(b, n)));
     let Some(_) = sample_at(1) else { return none("the data was not sampled".to_owned()) };
     let raised = |n: u32| gains.with(Part::Network, sample_at(n).map_or(1.0, |sample| gain_of(sample, n)));
-    let at_most = |n: u32| match is_behind(calibration, n) {
+    let at_most = |n: u32| match is_behind(calibration) {
         true => raised(n).with(Part::Write, gains.of(Part::Write) * raised(n).of(Part::Network)),
         false => raised(n),
     };

@@ -1,5 +1,6 @@
 //! Directories that nothing can be renamed into from staging above them, though they are on the same mount: those of another quota
-//! project (XFS, ext4, Lustre), another fileset (GPFS), another quota realm (CephFS). Only trying tells.
+//! project (XFS, ext4, Lustre), another fileset (GPFS), another quota realm (CephFS). Only trying tells; a flag that directories of
+//! projects have says when it is worth it before anything is written.
 //!
 //! Invariants:
 //! - Such a directory has staging of its own, beside the topmost one that is as far away: one for all that is below it.
@@ -10,18 +11,18 @@
 use super::content::write_all_at;
 use super::facts::mount_of;
 use super::shared::{Shared, not_for_slices, times_of};
-use super::staging::{Staging, random};
+use super::staging::{Staging, has_journal, random};
 use super::wait::once;
 use super::{sparse, within};
 use crate::sink::PublishRule;
 use crate::{Error, Result};
 use model::{Entry, ObjectId};
 use os::fs::{chmodat, fchmod, fsync, ftruncate, futimens, openat, pread, renameat_with, unlinkat};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fstat};
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags, RenameFlags, fstat, ioctl_getflags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 const BLOCK_BYTES: usize = 1 << 20;
@@ -30,6 +31,11 @@ const OURS: Mode = Mode::from_raw_mode(0o600);
 /// Whether an object did not get its name because of what separates it from there.
 pub(super) fn is_apart(e: &Error) -> bool {
     e.source.raw_os_error() == Some(Errno::XDEV.raw_os_error())
+}
+
+/// What is made in a directory gets the directory's quota project.
+fn is_of_project(directory: BorrowedFd<'_>) -> bool {
+    ioctl_getflags(directory).is_ok_and(|flags| flags.contains(IFlags::PROJECT_INHERIT))
 }
 
 /// A name that nobody has in a directory of staging; whatever has it is swept.
@@ -58,10 +64,21 @@ impl Shared {
             let path = self.tree.path(entry.parent.0, entry.name.as_bytes());
             Error::new("write file (to its quota project or fileset)", path, e)
         });
-        let published = copied.and_then(|()| self.rename(at, &copy, directory, entry, rule));
+        // Where one lies in another, it may have come no farther than the outer one.
+        let published = copied.and_then(|()| self.publish_file((&nearer, at, copy.as_c_str()), directory, entry, rule));
         let needless = if published.is_ok() { (from, name) } else { (at, copy.as_c_str()) };
         let _ = unlinkat(needless.0, needless.1, AtFlags::empty());
         published
+    }
+
+    /// The staging for a new large file, which would have to be written again if it were found out only in the end how far it is.
+    pub fn staging_for_large(&self, entry: &Entry, stem: &str, directory: &Arc<OwnedFd>) -> Result<Arc<Staging>> {
+        let staging = self.staging_for(entry.parent, directory)?;
+        let is_near = !is_of_project(directory.as_fd()) || is_of_project(staging.directory.as_fd());
+        if is_near || has_journal(&staging, stem) {
+            return Ok(staging);
+        }
+        Ok(self.nearer(&staging, entry.parent).ok().flatten().unwrap_or(staging))
     }
 
     /// Staging from which can be renamed into a directory what could not be from `tried`. None where it would be no better.

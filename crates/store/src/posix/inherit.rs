@@ -50,6 +50,14 @@ impl Inherited {
         asked & self.acl.as_deref().map_or(!facts::umask(), permissions)
     }
 
+    /// The same of a FIFO, socket or device that is made where files get what `staged` says: it is not given another ACL. Without its
+    /// mask, which limits others too, the group has what the ACL gives it.
+    pub fn mode_of_node(&self, staged: &Inherited, asked: u32) -> u32 {
+        let mode = self.mode_of(asked);
+        let Some(acl) = self.acl.as_deref().filter(|_| self.acl != staged.acl) else { return mode };
+        mode & !facts::umask() & (0o707 | (bits_of(acl, GROUP).unwrap_or(0) << 3))
+    }
+
     /// The group to be set of what is staged where files get what `staged` says.
     pub fn group_instead(&self, staged: &Inherited) -> Option<u32> {
         (self.group != staged.group).then_some(self.group)
@@ -74,10 +82,15 @@ fn tag_of(entry: &[u8]) -> u16 {
     u16::from_le_bytes([entry[0], entry[1]])
 }
 
+/// What the first entry of a tag permits.
+fn bits_of(acl: &[u8], tag: u16) -> Option<u32> {
+    let mut entries = acl[HEAD_BYTES..].chunks_exact(ENTRY_BYTES);
+    entries.find(|entry| tag_of(entry) == tag).map(|entry| u32::from(entry[2]) & 7)
+}
+
 /// What an ACL lets its owner, its group and others do, as a mode.
 fn permissions(acl: &[u8]) -> u32 {
-    let entries = || acl[HEAD_BYTES..].chunks_exact(ENTRY_BYTES);
-    let of = |tag: u16| entries().find(|entry| tag_of(entry) == tag).map(|entry| u32::from(entry[2]) & 7);
+    let of = |tag| bits_of(acl, tag);
     let (owner, group, others) = (of(OWNER), of(MASK).or(of(GROUP)), of(OTHERS));
     (owner.unwrap_or(0) << 6) | (group.unwrap_or(0) << 3) | others.unwrap_or(0)
 }
@@ -119,5 +132,8 @@ mod tests {
         assert_eq!(access(&minimal, 0o664), acl(&[(OWNER, 6), (GROUP, 4), (OTHERS, 0)]));
         let given = Inherited { acl: Some(full.into()), ..Inherited::nothing() };
         assert_eq!(given.mode_of(0o666), 0o660, "whatever the umask");
+        assert_eq!(given.mode_of_node(&given, 0o666), 0o660, "it has the ACL");
+        let without = given.mode_of_node(&Inherited::nothing(), 0o666);
+        assert_eq!(without, 0o640 & !facts::umask(), "the mask is not the group's");
     }
 }

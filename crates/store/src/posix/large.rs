@@ -9,7 +9,7 @@
 use super::apart::is_apart;
 use super::content::{read_back, write_all, write_all_at};
 use super::shared::{Shared, times_of};
-use super::staging::{Staging, open_staged, random};
+use super::staging::{Staging, file_name, open_staged, random};
 use super::view::View;
 use super::wait::once;
 use super::{blocks, within};
@@ -80,7 +80,7 @@ impl LargeFile {
         view: Option<&Name>,
     ) -> Result<(LargeFile, Vec<u8>)> {
         let directory = shared.open_directory(entry)?;
-        let staging = shared.staging_for(entry.parent, &directory)?;
+        let staging = shared.staging_for_large(entry, stem, &directory)?;
         let path = shared.tree.path(entry.parent.0, entry.name.as_bytes());
         let fail = |e: io::Error| Error::new("create file", path.clone(), e);
         let (journal, stem) = match lock_journal(&staging, stem).map_err(fail)? {
@@ -102,12 +102,14 @@ impl LargeFile {
         let data = Arc::new(File::from(opened));
         let mode = shared.mode_of(entry) & 0o444;
         let view = view.map(|name| {
+            let (given, place, entry) = (shared.clone(), staging.clone(), entry.clone());
             View::new(
                 directory,
                 name.clone(),
                 (staging.directory.clone(), data_name.clone()),
                 data.clone(),
                 (mode, is_shown),
+                Box::new(move |file: BorrowedFd<'_>| given.give(file, &place, &entry, 0o600)),
             )
         });
         let mut file = LargeFile {
@@ -151,10 +153,6 @@ impl LargeFile {
             view.finish(entry.size_bytes())?;
         }
         let data = &*self.current();
-        if self.view.is_some() {
-            // It may have been made anew since it was begun.
-            self.shared.give(data.as_fd(), &self.staging, entry, 0o600);
-        }
         retry_on_intr(|| ftruncate(data, entry.size_bytes())).map_err(fail)?;
         fchmod(data, Mode::from_raw_mode(self.shared.mode_of(entry))).map_err(fail)?;
         self.shared.keep(data.as_fd(), entry, false);
@@ -279,16 +277,6 @@ fn is_named(directory: BorrowedFd<'_>, name: &CStr, file: impl AsFd) -> io::Resu
         Err(Errno::NOENT) => Ok(false),
         Err(e) => Err(e.into()),
     }
-}
-
-pub(super) fn has_journal(staging: &Staging, stem: &str) -> bool {
-    rustix::fs::accessat(&staging.directory, file_name(stem, "log"), rustix::fs::Access::EXISTS, AtFlags::empty())
-        .is_ok()
-}
-
-fn file_name(stem: &str, suffix: &str) -> CString {
-    assert!(stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "a stem is letters and digits");
-    CString::new(format!("{stem}.{suffix}")).expect("no NUL")
 }
 
 impl StagedFile for LargeFile {

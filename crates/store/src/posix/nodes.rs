@@ -156,7 +156,8 @@ impl PosixSink {
         let failed = |what: &str, e: Errno| keeper.warn(&format!("{what}: {}", super::attributes::plain(e)), &path);
         let mut refused = |text: &str| keeper.warn(text, &path);
         let no_follow = AtFlags::SYMLINK_NOFOLLOW;
-        if let Some(group) = self.shared.inherited(entry.parent).group_instead(&lane.staging.inherited) {
+        let inherited = self.shared.inherited(entry.parent);
+        if let Some(group) = inherited.group_instead(&lane.staging.inherited) {
             let set = chownat(below, name, None, Some(Gid::from_raw(group)), no_follow);
             set.unwrap_or_else(|e| failed("the group of its directory was not set", e));
         }
@@ -171,8 +172,9 @@ impl PosixSink {
         // A link has no mode of its own. In private staging nothing else can have taken the name.
         if let (Kind::Node(_), Ok(status)) = (&entry.kind, statat(below, name, no_follow)) {
             let mode = match self.shared.chmod_of(entry) {
+                Some(mode) => mode,
                 None if keeper.fidelity.mode => keeper.mode_of(entry, (status.st_uid, status.st_gid), &mut refused),
-                _ => self.shared.mode_of(entry),
+                None => inherited.mode_of_node(&lane.staging.inherited, entry.mode & 0o777),
             };
             let set = chmodat(below, name, Mode::from_raw_mode(mode), AtFlags::empty());
             set.unwrap_or_else(|e| failed("the mode could not be set", e));

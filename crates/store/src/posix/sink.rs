@@ -363,7 +363,7 @@ impl Sink for PosixSink {
         let directory = self.shared.open_directory(entry);
         directory
             .and_then(|d| self.shared.staging_for(entry.parent, &d))
-            .is_ok_and(|staging| super::large::has_journal(&staging, stem))
+            .is_ok_and(|staging| super::staging::has_journal(&staging, stem))
     }
 
     fn drop_staged(&self, is_needless: &dyn Fn(&str, &[u8]) -> bool) {

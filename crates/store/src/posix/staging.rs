@@ -233,6 +233,18 @@ pub fn open_staged(staging: &Staging, name: &std::ffi::CStr, flags: OFlags, link
     Ok(file)
 }
 
+/// Whether an earlier attempt at a large object left its log.
+pub(super) fn has_journal(staging: &Staging, stem: &str) -> bool {
+    rustix::fs::accessat(&staging.directory, file_name(stem, "log"), rustix::fs::Access::EXISTS, AtFlags::empty())
+        .is_ok()
+}
+
+/// What belongs to a large object.
+pub(super) fn file_name(stem: &str, suffix: &str) -> CString {
+    assert!(stem.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "a stem is letters and digits");
+    CString::new(format!("{stem}.{suffix}")).expect("no NUL")
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

@@ -29,12 +29,16 @@ use std::sync::{Arc, Mutex};
 const DURABLE: &CStr = c"user.thalweg.durable";
 const BLOCK_BYTES: usize = 128 << 10;
 
+/// Gives a file that was just made in staging what it would have of its directory.
+type Give = Box<dyn Fn(BorrowedFd<'_>) + Send + Sync>;
+
 pub struct View {
     directory: Arc<OwnedFd>,
     name: Name,
     staging: Arc<OwnedFd>,
     data_name: CString,
     mode: u32,
+    give: Give,
     state: Mutex<State>,
 }
 
@@ -77,11 +81,12 @@ impl View {
         (staging, data_name): (Arc<OwnedFd>, CString),
         file: Arc<File>,
         (mode, is_shown): (u32, bool),
+        give: Give,
     ) -> View {
         let shown = is_shown.then(|| identity(&file).ok()).flatten();
         let (sure_bytes, file_bytes, is_private, is_finished) = (0, 0, false, false);
         let state = State { file, sure_bytes, file_bytes, shown, is_private, is_finished, early: Early::default() };
-        View { directory, name, staging, data_name, mode, state: Mutex::new(state) }
+        View { directory, name, staging, data_name, mode, give, state: Mutex::new(state) }
     }
 
     pub fn name(&self) -> &Name {
@@ -284,6 +289,7 @@ impl View {
     /// Puts a copy of all that is sure in the place of the staged file.
     fn renew(&self, state: &mut State) -> Result<()> {
         let (file, name) = self.fresh()?;
+        (self.give)(file.as_fd());
         self.copy(&state.file, &file, Extent::new(0, state.sure_bytes))?;
         let directory = &self.staging;
         renameat_with(directory, &name, directory, &self.data_name, RenameFlags::empty())

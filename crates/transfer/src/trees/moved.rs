@@ -11,6 +11,8 @@ use model::{DigestAlgorithm, FailureKind};
 
 /// Paths in one question, well below what the protocol allows.
 pub const PATHS_AT_ONCE: usize = 256;
+/// Names of files that have several, kept until the listing has come past all of their names, as far as memory allows.
+const LINKED_MAX: usize = 1 << 16;
 /// Why an object stays whose destination is itself.
 const REACHED_ITSELF: &str = "the destination is the same object, reached by another path";
 const NOT_THE_SAME: &str = "the destination does not have the same content";
@@ -112,7 +114,11 @@ impl Delivery<'_> {
             }
             if seen.status.links > 1 {
                 linked.push(seen);
-                return true;
+                // One of these files that is being read by another name right now stays under that name, and is told.
+                if linked.len() == LINKED_MAX {
+                    outcome = self.settle_all(algorithm, std::mem::take(&mut linked));
+                }
+                return outcome.is_ok();
             }
             batch.push(seen);
             if batch.len() == PATHS_AT_ONCE {
@@ -123,11 +129,19 @@ impl Delivery<'_> {
         outcome?;
         self.settle(algorithm, batch)?;
         // Each name that goes changes the file, which may still have been read by another name before.
-        while !linked.is_empty() {
-            let rest = linked.split_off(linked.len().min(PATHS_AT_ONCE));
-            self.settle(algorithm, std::mem::replace(&mut linked, rest))?;
-        }
+        self.settle_all(algorithm, linked)?;
         self.remove_directories(directories)
+    }
+
+    fn settle_all(&mut self, algorithm: SumAlgorithm, seen: Vec<Seen>) -> Result<()> {
+        let mut rest = seen.into_iter();
+        loop {
+            let batch: Vec<Seen> = rest.by_ref().take(PATHS_AT_ONCE).collect();
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.settle(algorithm, batch)?;
+        }
     }
 
     fn remove_directories(&mut self, mut directories: Vec<Seen>) -> Result<()> {
@@ -264,7 +278,7 @@ mod tests {
     use model::Timestamp;
     use model::selection::Selection;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp { seconds, nanoseconds: 7 }
@@ -353,6 +367,77 @@ mod tests {
             let (signs, others): (Vec<_>, Vec<_>) = removed.into_iter().partition(|path| path.starts_with(&sign));
             assert_eq!(signs.len(), 1, "the sign does not stay");
             assert_eq!(others.len(), if is_moved { 2 } else { 0 }, "{others:?}");
+        }
+    }
+
+    /// A directory with so many names of files that have several.
+    struct Linked {
+        names: usize,
+        inode: u64,
+        removed: AtomicUsize,
+        /// How many were removed before the last one had been listed.
+        removed_in_time: AtomicUsize,
+    }
+
+    impl Answers for Linked {
+        fn ask(&self, question: &Question, each: &mut dyn FnMut(Record) -> bool) -> Result<Tally> {
+            let sum = Some(Sum::from(&DigestAlgorithm::Crc64Nvme.of_object(b"abc")));
+            let mut tell = |asked: usize, path: String, found| {
+                each(Record { asked: asked as u32, path: path.into_bytes(), is_last: true, found })
+            };
+            let status_of_file = || FileStatus { links: 2, ..status(FileKind::File, self.inode) };
+            let file = || Found::Object { status: status_of_file(), sum: sum.clone() };
+            match question {
+                Question::List { levels: ALL_LEVELS, .. } => {
+                    for number in 0..self.names {
+                        assert!(tell(0, number.to_string(), file()));
+                    }
+                    self.removed_in_time.store(self.removed.load(Relaxed), Relaxed);
+                }
+                Question::List { paths, digest: Some(_), .. } => {
+                    assert!(paths.len() <= PATHS_AT_ONCE);
+                    (0..paths.len()).for_each(|asked| _ = tell(asked, String::new(), file()));
+                }
+                Question::List { paths, .. } if String::from_utf8_lossy(&paths[0]).contains(SIGN_PREFIX) => {
+                    let text = "not there".to_owned();
+                    tell(0, String::new(), Found::Failed { kind: FailureKind::NotFound, text });
+                }
+                Question::List { .. } => {
+                    let status = status(FileKind::Directory, self.inode + 1);
+                    tell(0, String::new(), Found::Object { status, sum: None });
+                }
+                Question::Remove { objects, .. } if objects[0].version.is_some() => {
+                    assert!(objects.len() <= PATHS_AT_ONCE);
+                    self.removed.fetch_add(objects.len(), Relaxed);
+                }
+                _ => {}
+            }
+            Ok(Tally::default())
+        }
+    }
+
+    #[test]
+    fn names_of_files_that_have_several_wait_for_the_end_of_the_listing_as_far_as_memory_allows() {
+        for (names, in_time) in [(1000, 0), (LINKED_MAX + 1000, LINKED_MAX)] {
+            let end = |inode| Linked {
+                names,
+                inode,
+                removed: AtomicUsize::default(),
+                removed_in_time: AtomicUsize::default(),
+            };
+            let (from, to) = (end(10), end(20));
+            let selection = Selection::default();
+            let mut delivery = Delivery {
+                source: Tree { at: &from, path: b"s" },
+                to: Tree { at: &to, path: b"d" },
+                digest: DigestAlgorithm::Crc64Nvme,
+                chosen: Chosen { selection: &selection, is_everything: true, prefix: b"" },
+                tell: &mut |stayed: Stayed<'_>| assert_eq!(stayed.why, "", "it stayed"),
+                moved: Tally::default(),
+                is_one_place: false,
+            };
+            delivery.remove().unwrap();
+            assert_eq!((from.removed_in_time.load(Relaxed), from.removed.load(Relaxed)), (in_time, names));
         }
     }
 

@@ -86,7 +86,7 @@ fn keep_outcome(planned: &Planned, request: &Request, ended: &Ended) -> Result<(
     let is_whole = ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0;
     let spec = &request.spec;
     let is_free = spec.choice.is_everything() && spec.options.pace.is_none();
-    let is_all = ended.files_ok == planned.files && (ended.bytes as f64 / planned.bytes - 1.0).abs() < SAME_BYTES;
+    let is_all = (ended.bytes as f64 / planned.bytes - 1.0).abs() < SAME_BYTES;
     if !is_whole || !is_free || !is_all || !planned.is_followed_by(spec) || planned.of.is_empty() {
         return Ok(());
     }

@@ -7,6 +7,7 @@ use crate::output::{line, note, shown};
 use model::{Exit, Timestamp};
 use plan::calibration::median;
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many of the last outcomes outside their interval mean that the calibration no longer holds.
 const OUTSIDE_MAX: usize = 3;
@@ -28,7 +29,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit> {
     let (outcomes, unread) = calibrations::outcomes()?;
     let accuracy = Accuracy::of(&outcomes);
-    let is_of_now = |outcome: &&Outcome| calibrations::taken(&outcome.of).is_none_or(|taken| outcome.time >= taken);
+    let names: BTreeSet<&str> = outcomes.iter().map(|outcome| outcome.of.as_str()).collect();
+    let taken: BTreeMap<&str, u64> = names.into_iter().filter_map(|of| Some((of, calibrations::taken(of)?))).collect();
+    let is_of_now = |outcome: &&Outcome| taken.get(&*outcome.of).is_none_or(|taken| outcome.time >= *taken);
     let stale = stale(&outcomes.iter().filter(is_of_now).cloned().collect::<Vec<_>>());
     if args.json {
         let Accuracy { within, error_median, width_median } = accuracy;
@@ -94,7 +97,7 @@ impl Accuracy {
 
 /// Endpoints whose last outcomes were all outside.
 pub fn stale(outcomes: &[Outcome]) -> Vec<String> {
-    let names: std::collections::BTreeSet<_> = outcomes.iter().map(|outcome| &outcome.of).collect();
+    let names: BTreeSet<_> = outcomes.iter().map(|outcome| &outcome.of).collect();
     let is_stale = |of: &&&String| {
         let last: Vec<_> = outcomes.iter().rev().filter(|outcome| outcome.of == ***of).take(OUTSIDE_MAX).collect();
         last.len() == OUTSIDE_MAX && last.iter().all(|outcome| !outcome.is_within())

@@ -169,8 +169,10 @@ fn as_messages(settled: &ExtentSet) -> Vec<Vec<u8>> {
 pub(crate) fn settled_in(message: &Settled, settled: &mut ExtentSet) {
     for ids in message.skipped.iter().map(Run::ids) {
         let ids = Extent::new(ids.start, ids.end);
-        // It may have been put down twice.
-        settled.remove(ids);
+        if settled.overlaps(ids) {
+            // It was put down twice.
+            settled.remove(ids);
+        }
         settled.insert(ids);
     }
 }

@@ -87,6 +87,13 @@ impl Writer<'_> {
         self.job.table.lock().unwrap().take_by(id, &self.breaker)
     }
 
+    /// The lead brings these, where there are holders beside it.
+    pub(super) fn break_off_others(&self, ids: impl Iterator<Item = u64>) {
+        if self.place.is_some() {
+            ids.for_each(|id| self.break_off_reader(id));
+        }
+    }
+
     /// Breaks off the lane that is reading a small object, of a holder that was asked for it before this one, and waits until it
     /// has let go: whoever sends byte by byte keeps nobody from what another one brings.
     fn break_off_reader(&self, id: u64) {

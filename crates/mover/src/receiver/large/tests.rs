@@ -74,6 +74,8 @@ fn a_chunk_of_staging_that_died_is_not_held_in_the_one_after_it() {
 struct Hanging {
     syncs: AtomicU32,
     is_over: AtomicBool,
+    /// How often it was asked what outlasts it.
+    asks: AtomicU32,
 }
 
 impl StagedFile for Hanging {
@@ -95,6 +97,10 @@ impl StagedFile for Hanging {
             std::thread::yield_now();
         }
         Err(store::Error::of_kind(FailureKind::WriteError, "write to storage", b"", "it was lost"))
+    }
+    fn confirmed(&self, held: &ExtentSet) -> ExtentSet {
+        self.asks.fetch_add(1, Relaxed);
+        held.clone()
     }
     fn reread(&self, _: &mut dyn FnMut(&[u8])) -> store::Result<()> {
         Ok(())
@@ -153,4 +159,21 @@ fn nobody_takes_for_durable_or_publishes_what_a_sync_that_still_runs_may_lose() 
     });
     assert!(large.staged().is_empty() && large.durable().is_empty());
     assert_eq!(hanging.syncs.load(Relaxed), 1, "a sync that failed is not tried again");
+}
+
+#[test]
+fn storage_is_asked_what_outlasts_an_attempt_only_by_whoever_wants_to_know_and_as_long_as_it_can_tell() {
+    let hanging = Arc::new(Hanging::default());
+    let file: Arc<dyn StagedFile> = hanging.clone();
+    let large = large(8, file.clone());
+    let (algorithm, chunk) = (DigestAlgorithm::Crc64Nvme, Extent::new(0, 8));
+    assert_eq!(large.record(&file, chunk, algorithm.of_object(b"x"), Some(8), false).unwrap(), Some(true));
+    large.object.state.lock().unwrap().durable.insert(chunk);
+    drop(file);
+    let (taken, ..) = large.take_complete(algorithm).unwrap();
+    assert_eq!(hanging.asks.load(Relaxed), 0);
+    assert!(large.durable().contains(chunk));
+    assert_eq!(hanging.asks.load(Relaxed), 1);
+    drop((taken, hanging));
+    assert!(large.durable().is_empty(), "nobody vouches for it");
 }

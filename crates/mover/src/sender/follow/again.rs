@@ -23,7 +23,9 @@ struct Pause {
 
 impl Pauses {
     pub fn failed(&mut self, number: u64, at: Instant) {
-        let length = self.0.get(&number).map_or(PAUSE_FIRST, |pause| (pause.length * 2).min(PAUSE_MAX));
+        // One that has gone well for so long begins anew.
+        let last = self.0.get(&number).filter(|pause| at < pause.until + 2 * PAUSE_MAX);
+        let length = last.map_or(PAUSE_FIRST, |pause| (pause.length * 2).min(PAUSE_MAX));
         self.0.insert(number, Pause { length, until: at + length, grown_bytes: None });
     }
 

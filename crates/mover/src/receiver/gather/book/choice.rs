@@ -210,12 +210,15 @@ impl Book {
         self.actions.push(Action::Drop(holder, why));
     }
 
-    /// A catalogue is at its end whatever becomes of its holders: if nothing comes of any, nobody else ends the waiting.
+    /// A catalogue is at its end whatever becomes of its holders: if nothing comes of any, nobody else ends the waiting. It ends the
+    /// attempt as well: a holder that comes back at once would begin the waiting anew, and no retry would be counted.
     fn end_standstill(&mut self) {
         let busy: Vec<usize> = (LEAD + 1..self.seats.len()).filter(|holder| self.seats[*holder].is_busy()).collect();
         let is_still = |holder: &usize| self.now_us.saturating_sub(self.seats[*holder].stirred_at_us) >= NO_PROGRESS_US;
-        if self.is_of_list && busy.iter().all(is_still) {
+        if self.is_of_list && !busy.is_empty() && busy.iter().all(is_still) {
             busy.into_iter().for_each(|holder| self.give_up(holder, NO_PROGRESS_US));
+            let why = format!("none of the holders sent anything for {} s", NO_PROGRESS_US / 1_000_000);
+            self.actions.push(Action::Drop(LEAD, why));
         }
     }
 
