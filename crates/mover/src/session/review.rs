@@ -8,10 +8,11 @@
 //! - No lock is held while the host is asked, and none is given up because another thread panicked with it.
 
 use super::Session;
+use super::asks::Asked;
 use super::host::{Grant, Host};
 use super::server::Server;
 use crate::limits::DOUBTS_MAX;
-use model::files::Access;
+use model::files::{Access, Question};
 use model::mutant;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,7 +48,9 @@ fn review_session(host: &dyn Host, session: &Session) {
         // Whether the host can tell is counted above, for the whole session.
         refusal.filter(|refusal| refusal.code != CloseCode::Internal)
     };
-    for asked in session.asks.all() {
+    // A rename is one step: where it has been made, what has the name now may be closed to whoever made it.
+    let is_open = |asked: &Arc<Asked>| !matches!(asked.question, Question::Rename { .. });
+    for asked in session.asks.all().into_iter().filter(is_open) {
         let direction = match asked.question.access() {
             Access::Look => Direction::ServerSends,
             Access::Make | Access::Take => Direction::ClientSends,
