@@ -25,7 +25,7 @@ use tokio::time::timeout;
 /// For a body to come whole, and before that for its room.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Of what axum says of a request that it refuses by itself.
+/// The most that is read of the text with which axum refuses a request.
 const REFUSAL_BYTES_MAX: usize = 4096;
 
 /// Of answers that say nothing else: they run nothing, load nothing from elsewhere, and stand in no frame.

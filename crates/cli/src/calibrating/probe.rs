@@ -281,7 +281,7 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Runs of one part at several numbers of streams, and where a session carries it at the number that this chooses and changes by itself;
+    /// Runs of one part at several numbers of streams and, where there is a session, with the number that a copy chooses by itself;
     /// each as large as those before suggest.
     fn sized(
         &mut self,

@@ -152,7 +152,7 @@ fn check_outside(key: &Path, directory: &Location) -> Result<()> {
             format!("the private key {} is in the directory that is to be published", output::shown(key)),
             "move it elsewhere and name it there, or publish another directory: whoever has the key acts in your name",
         )),
-        // What is not there is told by whoever opens it.
+        // A missing file is reported where it is opened.
         _ => Ok(()),
     }
 }

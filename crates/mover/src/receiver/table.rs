@@ -35,7 +35,7 @@ pub struct Table {
     readers: HashMap<u64, Breaker>,
     /// Made when the first object is described again, which few jobs see, and kept from then on.
     places: Option<Places>,
-    /// Room that was to be taken by objects which came to their end without it, as far as nobody has asked.
+    /// Bytes set aside for objects that ended without being stored, until `take_released_bytes` is called.
     released_bytes: u64,
 }
 

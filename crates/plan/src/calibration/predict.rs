@@ -107,7 +107,7 @@ pub fn predict_with(
     let levels = Levels::at(calibration, streams);
     let scatters = Part::ALL.map(|part| scatter(calibration, part));
     let of_start = scatter_of_start(calibration);
-    // Its runs went through the network, and were as fast: what slows that down slows them down, not each by itself.
+    // Writing was measured through the network and was as fast: both are slowed down together, so they share one error.
     let shared = is_behind(calibration).then(|| wider(&scatters));
     let mut random = Random(0x5eed_0f7a_1e57_ca11);
     let mut counts = [0usize; Part::ALL.len()];

@@ -69,7 +69,7 @@ impl Disk for Waits {
     }
 }
 
-/// Storage whose directories have no fsync, and that keeps names by itself: OrangeFS, 9p.
+/// Storage whose directories cannot be synced and whose names are durable without it: OrangeFS, 9p.
 struct NoDirectorySync;
 
 impl Disk for NoDirectorySync {
