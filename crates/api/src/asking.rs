@@ -1,5 +1,4 @@
-//! Who asks: on the UNIX socket, whom the kernel says (`SO_PEERCRED`); elsewhere, and there too if it brings one, whoever has a
-//! token or the cookie of a session.
+//! Identifies the caller: on the UNIX socket by `SO_PEERCRED`; on any connection that presents one, by token or session cookie.
 
 use crate::problem::Problem;
 use crate::sessions::Sessions;

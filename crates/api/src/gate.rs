@@ -1,12 +1,12 @@
 //! What every request passes before it is answered: which host it was meant for, who asks, whether that one may, where a browser's
 //! request came from, how much it sends and how long it takes.
 //!
-//! Invariants: a request without a row in `table` is not answered; nothing of a body is read before its sender may send it, and what
-//! all bodies take together is bounded until they are answered; what a browser sends unasked changes nothing unless a page of this hub
-//! made it.
+//! Invariants: a request without a row in `table` is not answered; nothing of a body is read before its sender may send it and there is
+//! room for it (`bodies`); what a browser sends unasked changes nothing unless a page of this hub made it.
 
 use crate::asking::{Caller, Peer, caller};
-use crate::failures::TOKENS_MAX;
+use crate::bodies::Room;
+use crate::failures::{TOKENS_MAX, network};
 use crate::problem::{MEDIA_TYPE, Problem};
 use crate::served::Served;
 use crate::table::{self, Needs, Route};
@@ -19,7 +19,6 @@ use hub::Error;
 use model::{Exit, mutant};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 /// For a body to come whole, and before that for its room.
@@ -62,7 +61,7 @@ pub async fn gate(State(served): State<Served>, request: Request, next: Next) ->
 }
 
 /// The room of a body is taken until its request is answered, also where whoever sent it does not wait for that.
-async fn carry_out(request: Request, room: OwnedSemaphorePermit, next: Next) -> Response {
+async fn carry_out(request: Request, room: Room, next: Next) -> Response {
     let answered = tokio::spawn(async move {
         let answer = next.run(request).await;
         drop(room);
@@ -93,7 +92,7 @@ fn route_of(request: &Request) -> Option<&'static Route> {
 }
 
 /// The request with its body, and the room that this takes.
-async fn pass(served: &Served, request: Request) -> Result<(Request, Option<OwnedSemaphorePermit>), Problem> {
+async fn pass(served: &Served, request: Request) -> Result<(Request, Option<Room>), Problem> {
     let (mut parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().copied().unwrap_or(Peer::Local(None));
     check_host(served, peer, &parts.headers)?;
@@ -107,11 +106,12 @@ async fn pass(served: &Served, request: Request) -> Result<(Request, Option<Owne
         };
     };
     let is_change = !matches!(parts.method, Method::GET | Method::HEAD);
-    if route.needs == Needs::Nothing {
+    let sender = if route.needs == Needs::Nothing {
         // A page of somebody else's could log its reader in as somebody else.
         if is_change && parts.headers.contains_key(header::ORIGIN) {
             check_origin(peer, &parts.headers)?;
         }
+        stranger(peer)
     } else {
         let caller = known(served, peer, &parts.headers)?;
         check_scope(route, &caller)?;
@@ -121,10 +121,20 @@ async fn pass(served: &Served, request: Request) -> Result<(Request, Option<Owne
         if !caller.who.is_admin() {
             served.paces.take(&caller.who.name).map_err(|wait| Problem::too_many("requests of this token", wait))?;
         }
+        let name = caller.who.name.clone();
         parts.extensions.insert(caller);
-    }
-    let (body, room) = whole(served, route, &parts.headers, body).await?;
+        name
+    };
+    let (body, room) = whole(served, route, &parts.headers, body, &sender).await?;
     Ok((Request::from_parts(parts, body), room))
+}
+
+/// What is known of somebody who need not say who it is. No principal is called so.
+fn stranger(peer: Peer) -> String {
+    match peer {
+        Peer::Remote { address, .. } => format!("network {}", network(address.ip())),
+        Peer::Local(_) => "this host".to_owned(),
+    }
 }
 
 /// Who asks. Wrong tokens are counted by address.
@@ -184,13 +194,14 @@ fn check_origin(peer: Peer, headers: &HeaderMap) -> Result<(), Problem> {
     Err(error.hint("use the hub's own console, or a token").into())
 }
 
-/// The body, within bounds of size, of time, and of what all bodies take together: its part of that is its room.
+/// The body, within bounds of size and of time, and the room that it takes.
 async fn whole(
     served: &Served,
     route: &Route,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(Body, Option<OwnedSemaphorePermit>), Problem> {
+    sender: &str,
+) -> Result<(Body, Option<Room>), Problem> {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let has_body = declared.is_some_and(|length| length > 0) || headers.contains_key(header::TRANSFER_ENCODING);
     if !has_body {
@@ -205,7 +216,7 @@ async fn whole(
         return Err(too_large());
     }
     let share = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-    let Ok(Ok(room)) = timeout(BODY_TIME_MAX, served.bodies.clone().acquire_many_owned(share)).await else {
+    let Ok(Some(room)) = timeout(BODY_TIME_MAX, served.bodies.room(sender, share)).await else {
         let error = Error::new(Exit::Temporary, "the hub has as many requests with large bodies as it can hold");
         return Err(error.hint("try again later, or send less at once").into());
     };

@@ -1,7 +1,7 @@
 //! The hub's interface over HTTP, `/api/v1`: on a UNIX socket, for those whom the kernel names, and on a port with TLS.
 //!
 //! `connections` accepts, `certificate` proves who the hub is, `gate` lets a request in by what `table` says of it, `asking` and
-//! `sessions` know who asks, `requests` how long it took. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events,
+//! `sessions` know who asks, `bodies` has room for what is sent, `requests` how long it took. `routes` and its neighbours answer, `problem` is how a refusal reads, `follow` the stream of events,
 //! `samples` what is drawn, `console` the pages for browsers.
 //! docs/hub.md lists the routes. tokio is here and nowhere else; the hub's blocking calls run on its threads for such.
 //!
@@ -16,6 +16,7 @@ mod failures;
 mod paces;
 mod requests;
 mod streams;
+mod bodies;
 mod served;
 mod asking;
 mod table;
@@ -37,20 +38,21 @@ mod tests;
 
 pub use certificate::Files;
 
+use bodies::Bodies;
 use failures::Failures;
 use hub::{Error, Hub};
 use model::{Exit, Pin};
 use paces::Paces;
 pub use requests::Requests;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use served::{BODIES_KIB_MAX, Served};
+use served::Served;
 use sessions::Sessions;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use streams::Streams;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 /// Threads for calls that block.
@@ -117,7 +119,7 @@ impl Api {
             failures: Arc::new(Failures::default()),
             paces: Arc::new(Paces::default()),
             requests: requests.clone(),
-            bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+            bodies: Arc::new(Bodies::default()),
             names: port.as_ref().map_or(Arc::new([]), |port| port.names.clone().into()),
             url: port.as_ref().map(|port| port.url().into()),
         };

@@ -1,5 +1,6 @@
 //! What the requests of all connections share.
 
+use crate::bodies::Bodies;
 use crate::failures::Failures;
 use crate::paces::Paces;
 use crate::requests::Requests;
@@ -7,10 +8,7 @@ use crate::sessions::Sessions;
 use crate::streams::Streams;
 use hub::Hub;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, watch};
-
-/// In KiB: what bodies take together until their requests are answered.
-pub const BODIES_KIB_MAX: usize = 64 << 10;
+use tokio::sync::watch;
 
 #[derive(Clone)]
 pub struct Served {
@@ -21,7 +19,7 @@ pub struct Served {
     pub paces: Arc<Paces>,
     pub requests: Arc<Requests>,
     pub streams: Arc<Streams>,
-    pub bodies: Arc<Semaphore>,
+    pub bodies: Arc<Bodies>,
     /// What the hub is called, besides its addresses.
     pub names: Arc<[String]>,
     /// Where browsers find it, if they can.

@@ -1,11 +1,12 @@
 //! The interface as a whole, without sockets: a hub in a directory of its own, and requests as connections hand them on.
 
 use crate::asking::Peer;
+use crate::bodies::{ALL_KIB_MAX, Bodies, OWN_KIB_MAX};
 use crate::failures::Failures;
 use crate::gate::gate;
 use crate::paces::Paces;
 use crate::routes::router;
-use crate::served::{BODIES_KIB_MAX, Served};
+use crate::served::Served;
 use crate::sessions::Sessions;
 use crate::streams::Streams;
 use axum::Router;
@@ -14,8 +15,9 @@ use axum::http::{Request, Response, StatusCode};
 use axum::routing::post;
 use hub::{Hub, Options, Principal, Scopes};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tower_service::Service;
 
 struct Room {
@@ -40,7 +42,7 @@ fn room() -> Room {
         failures: Arc::new(Failures::default()),
         paces: Arc::new(Paces::default()),
         requests: Arc::default(),
-        bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+        bodies: Arc::new(Bodies::default()),
         names: Arc::new(["hub.example".to_owned()]),
         url: None,
     };
@@ -204,7 +206,7 @@ fn a_body_takes_its_room_until_its_request_is_answered() {
             .layer(axum::middleware::from_fn_with_state(room.served.clone(), gate));
         let (token, body) = (room.token("a", "submit"), Body::from(vec![b'x'; 5000]));
         let headers = [("authorization", &token[..]), ("content-length", "5000")];
-        let free = || room.served.bodies.available_permits();
+        let free = || room.served.bodies.all.available_permits();
         let before = free();
         let asked = tokio::spawn(router.call(Room::request("POST", "/api/v1/jobs", &headers, body)));
         came.notified().await;
@@ -220,6 +222,46 @@ fn a_body_takes_its_room_until_its_request_is_answered() {
             }
         };
         tokio::time::timeout(Duration::from_secs(60), given_back).await.unwrap();
+    });
+}
+
+/// A body that does not come.
+struct Stalled;
+
+impl HttpBody for Stalled {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _context: &mut std::task::Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+}
+
+#[test]
+fn bodies_of_one_sender_that_do_not_come_keep_nobody_else_from_sending() {
+    run(async {
+        let room = room();
+        let (one, other) = (room.token("a", "submit"), room.token("b", "admin"));
+        let batch = [("authorization", &one[..]), ("content-length", "8388608")];
+        let mut stalled: Vec<_> = (0..8)
+            .map(|_| Room::request("POST", "/api/v1/jobs:batch", &batch, Body::new(Stalled)))
+            .map(|request| Box::pin(room.router.clone().call(request)))
+            .collect();
+        for asked in &mut stalled {
+            // Each has its room then, or waits for it.
+            let polled = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context)));
+            assert!(polled.await.is_pending());
+        }
+        assert_eq!(room.served.bodies.all.available_permits(), ALL_KIB_MAX - OWN_KIB_MAX);
+        let body = r#"{"source":"a:x","destination":"b:y"}"#;
+        let length = body.len().to_string();
+        let headers = [("authorization", &other[..]), ("content-length", &length[..])];
+        let answer = room.router.clone().call(Room::request("POST", "/api/v1/jobs", &headers, body.into())).await;
+        let told = told(answer.unwrap()).await;
+        assert!(told["detail"].as_str().unwrap().contains("knows no endpoint"), "{told}");
     });
 }
 

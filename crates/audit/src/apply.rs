@@ -52,6 +52,11 @@ pub fn carry_out(host: &Host, step: &Step) -> io::Result<()> {
     }
 }
 
+/// Whether a setting is another one than before the step, also where it is not what was wanted.
+pub fn has_changed(host: &Host, step: &Step) -> bool {
+    host.sysctl(&step.change.sysctl).as_ref() != Some(&step.before)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +92,22 @@ mod tests {
         assert_eq!(host.sysctl("net.ipv4.tcp_wmem").as_deref(), Some("4096 65536 1073741824"));
         assert_eq!(steps[1].undo(), "sysctl -w net.ipv4.tcp_wmem='4096 16384 4194304'");
         assert_eq!(super::steps(&host, &findings[..2]), [], "the profile's value holds");
+    }
+
+    #[test]
+    fn a_value_that_the_kernel_keeps_otherwise_has_failed_and_can_be_undone() {
+        let answers = Answers::default();
+        let dir = files(&[("proc/sys/net/ipv4/tcp_sack", "0\n")]);
+        let host = Host::imitated(dir.path(), &answers);
+        // Read back, a value has no white space around it.
+        let step = |value: &str| Step {
+            change: Change { sysctl: "net.ipv4.tcp_sack".into(), value: value.into() },
+            before: "0".into(),
+        };
+        for (value, is_changed) in [("0 ", false), ("1 ", true)] {
+            let why = carry_out(&host, &step(value)).unwrap_err().to_string();
+            assert_eq!(why, format!("the kernel keeps {}", value.trim()));
+            assert_eq!(has_changed(&host, &step(value)), is_changed, "{value:?}");
+        }
     }
 }

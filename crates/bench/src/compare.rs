@@ -13,6 +13,7 @@ pub(crate) mod record;
 pub(crate) mod run;
 
 pub use crate::workspace::Pauses;
+pub(crate) use journal::is_unfinished;
 pub use race::run;
 pub(crate) use race::{enlist, shown_file_system};
 pub use record::{Report, SetRecord, ToolRecord};

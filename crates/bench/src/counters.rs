@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::sample::NetworkUse;
 use crate::tool::ends::Host;
 
-/// What may leave a client's host before its content counts as under way: more than connecting and agreeing takes with any
+/// What may leave the sending host before the content counts as under way: more than connecting and agreeing takes with any
 /// tool, little enough to be over in a moment.
 pub const FIRST_BYTES: u64 = 64 << 10;
 /// Room for the counters of a host with some interfaces.
@@ -61,12 +61,20 @@ impl Hosts {
         Ok(Hosts { client: of(Host::Client)?, server: of(Host::Server)? })
     }
 
-    /// Counts from here.
-    pub fn begin(&self) -> Begun {
+    /// Counts from here, the bytes at the host that the content leaves.
+    pub fn begin(&self, sender: Host) -> Begun {
         Begun {
-            sent_bytes: self.client.sent_bytes(),
+            sent_bytes: self.of(sender).sent_bytes(),
             retransmitted_segments: self.retransmitted_segments(),
             hosts: self.clone(),
+            sender,
+        }
+    }
+
+    fn of(&self, host: Host) -> &Counters {
+        match host {
+            Host::Client => &self.client,
+            Host::Server => &self.server,
         }
     }
 
@@ -78,6 +86,7 @@ impl Hosts {
 #[derive(Clone, Debug)]
 pub struct Begun {
     hosts: Hosts,
+    sender: Host,
     sent_bytes: u64,
     retransmitted_segments: u64,
 }
@@ -96,7 +105,7 @@ impl Begun {
     }
 
     fn sent_bytes_now(&self) -> u64 {
-        self.hosts.client.sent_bytes().saturating_sub(self.sent_bytes)
+        self.hosts.of(self.sender).sent_bytes().saturating_sub(self.sent_bytes)
     }
 }
 
@@ -133,6 +142,22 @@ mod tests {
                     eth0:1200 12 0 0 0 0 0 0 3400 34 0 0 0 0 0 0\n";
         assert_eq!(sent_bytes(text), 3400);
         assert_eq!(sent_bytes(""), 0);
+    }
+
+    #[test]
+    fn what_left_the_sending_host_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let devices = |bytes: u64| format!("  eth0: 0 0 0 0 0 0 0 0 {bytes} 1 0 0 0 0 0 0\n");
+        let counters = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, devices(1000)).unwrap();
+            Arc::new(Counters { devices: File::open(&path).unwrap(), protocols: File::open(&path).unwrap() })
+        };
+        let hosts = Hosts { client: counters("client"), server: counters("server") };
+        let begun = [Host::Client, Host::Server].map(|sender| hosts.begin(sender));
+        std::fs::write(dir.path().join("server"), devices(1001 + FIRST_BYTES)).unwrap();
+        assert_eq!(begun.each_ref().map(Begun::has_content_left), [false, true]);
+        assert_eq!(begun.map(|begun| begun.end(None).sent_bytes), [0, 1 + FIRST_BYTES]);
     }
 
     #[test]

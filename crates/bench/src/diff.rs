@@ -6,6 +6,8 @@
 //! - A change counts if it is more than chance (`power`) and more than half the tolerance. "Same" is said only where a loss of
 //!   the tolerance is excluded; what is neither is inconclusive, and says how many runs would tell.
 //! - Only our own tools can regress. A rival or a ceiling that changed says that the machine did.
+//! - Ours regressed too where it failed more often than before. What of ours was measured before and is not any more is
+//!   inconclusive: no build passes by not being measured.
 
 use std::collections::BTreeMap;
 
@@ -37,12 +39,15 @@ pub struct Diff {
     pub only_before: Vec<String>,
     pub only_after: Vec<String>,
     pub different_work: Vec<String>,
+    /// What of ours failed more often than before, and how often.
+    pub failing: Vec<String>,
     /// In what the machines differ.
     pub machine: Vec<Difference>,
     /// Sizes of the second bundle that fall out of their curve.
     pub cusps: Vec<Cusp>,
     pub regressions: usize,
-    /// Of ours, those whose rate may have fallen by the tolerance without being noticed.
+    /// Of ours, those whose rate may have fallen by the tolerance without being noticed, and those that only the first
+    /// bundle holds.
     pub inconclusive: usize,
 }
 
@@ -125,7 +130,9 @@ pub fn diff_of_builds(race: &Report, tolerance: f64) -> Option<Diff> {
 
 fn compared(before: &Report, after: &Report, tolerance: f64, is_paired: bool) -> Diff {
     let (of_before, of_after) = (counted(&before.samples), counted(&after.samples));
-    let has_ours = of_before.keys().any(|key| of_after.contains_key(key) && of_before[key][0].is_ours);
+    let has_ours = before.samples.iter().any(|sample| sample.is_ours);
+    let failing = failing(&before.samples, &after.samples);
+    let told = |key: &Key| failing.get(key).map(|(now, then)| format!("{}: {now} failed, {then} before", named(key)));
     let mut diff = Diff {
         v: 1,
         tolerance,
@@ -134,14 +141,19 @@ fn compared(before: &Report, after: &Report, tolerance: f64, is_paired: bool) ->
         only_before: Vec::new(),
         only_after: only(&after.samples, &of_after, &of_before),
         different_work: Vec::new(),
+        failing: keys(&after.samples).iter().filter_map(told).collect(),
         machine: machine(&before.environment, &after.environment),
         cusps: Vec::new(),
-        regressions: 0,
+        regressions: failing.len(),
         inconclusive: 0,
     };
+    let counts = |pair: &Pair| pair.class != Class::Reference && (pair.is_ours || !has_ours);
     for key in keys(&before.samples).into_iter().filter(|key| of_before.contains_key(key)) {
+        // Counted above.
+        let is_failing = failing.contains_key(&key);
         let (a, Some(b)) = (&of_before[&key], of_after.get(&key)) else {
             diff.only_before.push(named(&key));
+            diff.inconclusive += usize::from(of_before[&key][0].is_ours && !is_failing);
             continue;
         };
         // Ceilings run for a given time: their volume is a result.
@@ -149,11 +161,13 @@ fn compared(before: &Report, after: &Report, tolerance: f64, is_paired: bool) ->
             diff.different_work.push(named(&key));
             continue;
         }
-        diff.pairs.push(pair(key, a, b, tolerance, is_paired));
+        let pair = pair(key, a, b, tolerance, is_paired);
+        if counts(&pair) && !is_failing {
+            diff.regressions += usize::from(pair.is_worse());
+            diff.inconclusive += usize::from(pair.is_inconclusive());
+        }
+        diff.pairs.push(pair);
     }
-    let counts = |pair: &&Pair| pair.class != Class::Reference && (pair.is_ours || !has_ours);
-    diff.regressions = diff.pairs.iter().filter(counts).filter(|pair| pair.is_worse()).count();
-    diff.inconclusive = diff.pairs.iter().filter(counts).filter(|pair| pair.is_inconclusive()).count();
     let earlier = cusps(&summarize_on(&before.samples, 0));
     let is_same =
         |a: &Cusp, b: &Cusp| (&a.condition, a.class, &a.tool, &a.set) == (&b.condition, b.class, &b.tool, &b.set);
@@ -224,6 +238,16 @@ fn counted(samples: &[Sample]) -> Counted<'_> {
         counted.entry(Key::of(sample)).or_default().push(sample);
     }
     counted
+}
+
+/// What of ours failed more often than before: how often, and how often before.
+fn failing(before: &[Sample], after: &[Sample]) -> BTreeMap<Key, (usize, usize)> {
+    let mut failed: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
+    let is_failed = |sample: &&Sample| sample.is_ours && sample.state == State::Failed;
+    before.iter().filter(is_failed).for_each(|sample| failed.entry(Key::of(sample)).or_default().1 += 1);
+    after.iter().filter(is_failed).for_each(|sample| failed.entry(Key::of(sample)).or_default().0 += 1);
+    failed.retain(|_, (now, then)| now > then);
+    failed
 }
 
 fn only(samples: &[Sample], of: &Counted, other: &Counted) -> Vec<String> {
@@ -381,6 +405,36 @@ mod tests {
         };
         assert_eq!(diff(&only(EARLIER), &only("thalweg"), TOLERANCE_DEFAULT).inconclusive, 1);
         assert_eq!(diff_of_builds(&report(&[("thalweg", 1.0)], 5), TOLERANCE_DEFAULT), None);
+    }
+
+    #[test]
+    fn a_build_that_fails_has_regressed_and_one_that_is_not_measured_any_more_does_not_pass() {
+        let before = report(&[("thalweg", 1.0), ("rsync", 1.0)], 5);
+        let failed = |tool: &str, rounds: &[u32]| {
+            let mut after = before.clone();
+            for sample in after.samples.iter_mut().filter(|of| of.tool == tool && rounds.contains(&of.round)) {
+                sample.state = State::Failed;
+            }
+            after
+        };
+        for rounds in [&[1, 2, 3, 4, 5][..], &[3]] {
+            let after = failed("thalweg", rounds);
+            let found = diff(&before, &after, TOLERANCE_DEFAULT);
+            assert_eq!((found.regressions, found.inconclusive), (1, 0), "{rounds:?}");
+            assert_eq!(found.failing, [format!("tiny, thalweg: {} failed, 0 before", rounds.len())]);
+            assert_eq!(diff(&after, &after, TOLERANCE_DEFAULT).regressions, 0, "as often as before");
+        }
+        let rival = diff(&before, &failed("rsync", &[1, 2, 3, 4, 5]), TOLERANCE_DEFAULT);
+        assert_eq!((rival.regressions, rival.inconclusive), (0, 0));
+        let mut without = before.clone();
+        without.samples.retain(|sample| !sample.is_ours);
+        let found = diff(&before, &without, TOLERANCE_DEFAULT);
+        assert_eq!((found.regressions, found.inconclusive, found.failing.len()), (0, 1, 0));
+        assert_eq!(found.only_before, ["tiny, thalweg"]);
+        // In a race of two builds, too.
+        let mut race = failed("thalweg", &[1, 2]);
+        race.samples.extend((1..=5).map(|round| Sample { is_ours: true, ..sample(EARLIER, round, 1.0) }));
+        assert_eq!(diff_of_builds(&race, TOLERANCE_DEFAULT).unwrap().failing, ["tiny, thalweg: 2 failed, 0 before"]);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Options {
 /// Runs everything, with a line to `tell` for each transfer, and writes the folder.
 pub fn run(options: &Options, cancel: &AtomicBool, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     check_out(&options.out)?;
-    let workspace = Workspace::create(None, Pauses::default())?;
+    let workspace = Workspace::create(None, Pauses::default(), tell)?;
     let runner = Runner { options, outputs: workspace.path(), cancel };
     let mut report = Report {
         environment: Environment { program: Program::read(&options.program), ..Environment::read() },

@@ -16,8 +16,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use model::quantity::ByteCount;
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 
 use crate::dataset::Free;
@@ -34,6 +36,8 @@ pub const FILE_SYSTEMS: [(&str, &str, &[&str]); 3] = [
 /// Journals, inode tables and what xfs and btrfs insist on.
 const OVERHEAD_BYTES: u64 = 512 << 20;
 const BLOCK_BYTES: usize = 4 << 20;
+const BUSY_TRIES: u32 = 40;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -87,9 +91,20 @@ impl Image {
 
     fn unmount(&mut self) -> Result<()> {
         if std::mem::take(&mut self.is_mounted) {
-            unmount(&self.mountpoint, UnmountFlags::empty()).map_err(Error::io("unmount", &self.mountpoint))?;
+            self.unmount_idle().map_err(Error::io("unmount", &self.mountpoint))?;
         }
         Ok(())
+    }
+
+    /// A process that is just being started holds what is open here until it runs its program.
+    fn unmount_idle(&self) -> rustix::io::Result<()> {
+        for _ in 0..BUSY_TRIES {
+            match unmount(&self.mountpoint, UnmountFlags::empty()) {
+                Err(Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
+                ended => return ended,
+            }
+        }
+        unmount(&self.mountpoint, UnmountFlags::empty())
     }
 }
 

@@ -96,7 +96,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
         lab::lease::remove_leftovers();
     }
     let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
-    let workspace = Workspace::create(options.work_dir.as_deref(), pauses)?;
+    let workspace = Workspace::create(options.work_dir.as_deref(), pauses, progress)?;
     let copies = 2 + u64::from(options.with_bulk);
     workspace.check_space(copies * options.pace.bytes() + (256 << 20))?;
     let scenario = options.scenario.clone().or_else(|| Scenario::preset(SCENARIO_DEFAULT));
@@ -179,7 +179,7 @@ impl Meter<'_> {
             let shown = format!("{client:?}").replace(&*self.bed.workspace.to_string_lossy(), "$WORK");
             report.commands.push((follower.name.clone(), shown.replace('"', "")));
         }
-        let (before, network) = (self.lab.snapshot(), self.hosts.begin());
+        let (before, network) = (self.lab.snapshot(), self.hosts.begin(Host::Client));
         let gated =
             Gated::prepare(&client, |gate| self.bed.at(Host::Client, Default::default(), gate), self.bed.workspace)?;
         let (run, finished) = self.watched_run(follower, &set.source, &delivery, gated, server.as_ref())?;

@@ -111,6 +111,15 @@ impl Manifest {
         text
     }
 
+    /// What differs in the tree at `root`. One that cannot be read is not what was sent either.
+    pub fn differences_at(&self, root: &Path, threads: usize) -> Vec<String> {
+        match Manifest::of_tree(root, threads) {
+            Ok(found) => self.differences(&found),
+            // Where it lies on this machine is nothing to a reader.
+            Err(error) => vec![error.chain().replace(&*root.to_string_lossy(), "the delivery")],
+        }
+    }
+
     /// What differs between this manifest and a tree's; empty when they are equal.
     pub fn differences(&self, found: &Manifest) -> Vec<String> {
         let (ours, theirs) = (&self.entries, &found.entries);
@@ -348,9 +357,11 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_a_tree_is_refused() {
+    fn a_socket_in_a_tree_is_refused_and_a_delivery_with_one_differs() {
         let dir = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
         assert!(Manifest::of_tree(dir.path(), 1).is_err());
+        let found = Manifest::default().differences_at(dir.path(), 1);
+        assert_eq!(found, ["digest the delivery/socket: neither a regular file nor a directory nor a link"]);
     }
 }

@@ -1,8 +1,14 @@
 //! One number of one run, with everything needed to judge it.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
+use crate::manifest::Manifest;
 use crate::tool::ends::Class;
+
+/// How the note begins of a sample that delivered something else than the source.
+const DIFFERS: &str = "delivery differs: ";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -26,9 +32,9 @@ pub struct Usage {
 /// What the network saw of a run, from the kernel's counters of the two hosts.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct NetworkUse {
-    /// Until more than the talk at the start of a session had left the client's host.
+    /// Until more than the talk at the start of a session had left the host that sends the content.
     pub first_byte_seconds: Option<f64>,
-    /// All bytes that left the client's host, frames' headers included.
+    /// All bytes that left that host, frames' headers included.
     pub sent_bytes: u64,
     pub retransmitted_segments: u64,
 }
@@ -64,6 +70,23 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Fails if the delivery is not what was sent; what failed before keeps its reason.
+    pub(crate) fn verify(&mut self, truth: &Manifest, delivery: &Path) {
+        if self.state == State::Failed {
+            return;
+        }
+        let differences = truth.differences_at(delivery, crate::dataset::cores());
+        if !differences.is_empty() {
+            self.state = State::Failed;
+            self.note = format!("{DIFFERS}{}", differences.join(", "));
+        }
+    }
+
+    /// Whether it ended well and delivered something else than the source.
+    pub fn is_wrong(&self) -> bool {
+        self.state == State::Failed && self.note.starts_with(DIFFERS)
+    }
+
     pub fn gbit_per_second(&self) -> f64 {
         self.bytes as f64 * 8.0 / 1e9 / self.seconds
     }

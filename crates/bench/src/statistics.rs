@@ -121,7 +121,7 @@ pub struct Summary {
     pub client_rss_bytes_max: u64,
     pub server_rss_bytes_max: Option<u64>,
     pub first_byte_seconds_median: Option<f64>,
-    /// Bytes that left the client's host for each byte delivered.
+    /// Bytes that left the sending host for each byte delivered.
     pub sent_per_byte_median: Option<f64>,
     pub retransmitted_segments_median: Option<f64>,
     /// Rounds whose time lies far from the others.

@@ -62,7 +62,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     }
     let environment = Environment::read();
     let storage = device::Storage::below(&options.dir);
-    let workspace = Workspace::create(Some(&options.dir), Pauses::default())?;
+    let workspace = Workspace::create(Some(&options.dir), Pauses::default(), progress)?;
     let (options, mut notes) = possible(options, workspace.path())?;
     let bounds = Bounds { limit: options.limit, cancel };
     let mut session = Session { options: &options, root: workspace.path(), bounds, all: Vec::new(), progress };

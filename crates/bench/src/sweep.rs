@@ -111,7 +111,15 @@ impl Axes {
             }
             _ => {
                 let shown = |streams: &Option<u32>| streams.map_or("auto".to_owned(), |count| count.to_string());
-                ("stream counts", thinned(&mut self.streams).iter().map(shown).collect())
+                let mut dropped = thinned(&mut self.streams);
+                // Rivals race where the number is left to them, and nowhere else.
+                if let Some(at) = dropped.iter().position(Option::is_none) {
+                    self.streams.push(dropped.remove(at));
+                }
+                if dropped.is_empty() {
+                    return None;
+                }
+                ("stream counts", dropped.iter().map(shown).collect())
             }
         })
     }

@@ -3,15 +3,22 @@
 //! Invariants:
 //! - The folder's name carries the host, the process id and its start time, so the next run can tell whether its owner
 //!   lives, and removes it if not. On storage that several hosts share, none judges the processes of another.
+//! - What is mounted in a folder goes before the folder does: a mount whose process is gone cannot be looked into.
 //! - Of a ballast, what a run needs in the first second is free before the clock starts; the rest follows as it is used.
 
+use std::cmp::Reverse;
+use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::account::{Machine, Stat};
 use crate::dataset::{self, Free};
@@ -32,6 +39,9 @@ const SLICE_BYTES: u64 = 64 << 20;
 /// be given back to the host.
 const WARM_BYTES: u64 = 1 << 30;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A process that is ending may still make something in a tree that is being removed: so often it is tried in all.
+const REMOVALS: u32 = 5;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a run waits for while its memory is being kept warm.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +66,10 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    pub fn create(parent: Option<&Path>, pauses: Pauses) -> Result<Workspace> {
+    /// `tell` hears of what earlier runs have left and cannot be removed.
+    pub fn create(parent: Option<&Path>, pauses: Pauses, tell: &mut dyn FnMut(&str)) -> Result<Workspace> {
         let parent = parent.unwrap_or(Path::new(MEMORY_DIR));
-        remove_leftovers(parent);
+        remove_leftovers(parent, tell);
         let pid = std::process::id();
         let (host, start) = (host().unwrap_or_else(|| "unknown".into()), start_time_ticks(pid).unwrap_or(0));
         let path = parent.join(format!("{PREFIX}{host}-{pid}-{start}"));
@@ -100,7 +111,7 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = remove_with_mounts(&self.path);
     }
 }
 
@@ -178,10 +189,53 @@ fn memory_free_bytes() -> u64 {
 
 /// Removes a tree; that it does not exist is fine.
 pub fn remove_tree(path: &Path) -> Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
-        _ => Ok(()),
+    for left in (0..REMOVALS).rev() {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && left > 0 => thread::sleep(REMOVAL_PAUSE),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", path)(error)),
+            _ => break,
+        }
     }
+    Ok(())
+}
+
+fn remove_with_mounts(dir: &Path) -> Result<()> {
+    // This thread may have mounts of its own.
+    let listed = fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
+    // The kernel lists mounts by paths without links.
+    let parent = dir.parent().and_then(|parent| parent.canonicalize().ok());
+    let listed_as = parent.zip(dir.file_name()).map_or(dir.to_owned(), |(parent, name)| parent.join(name));
+    for mount in mounts_below(&listed, &listed_as) {
+        // What stays mounted keeps the folder from being removed, which is told.
+        let _ = unmount(&mount, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+    remove_tree(dir)
+}
+
+/// The mount points of a directory's tree, the deepest first.
+fn mounts_below(mountinfo: &[u8], dir: &Path) -> Vec<PathBuf> {
+    const POINT: usize = 4;
+    let lines = mountinfo.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(POINT)).map(unescaped);
+    let mut points: Vec<PathBuf> = points.filter(|point| point.starts_with(dir)).collect();
+    points.sort_by_key(|point| Reverse(point.components().count()));
+    points
+}
+
+/// A path as the kernel lists it: blanks, line feeds and backslashes are three octal digits.
+fn unescaped(mut field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    while let [first, rest @ ..] = field {
+        let (byte, rest) = match field {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', rest @ ..] => {
+                ((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'), rest)
+            }
+            _ => (*first, rest),
+        };
+        path.push(byte);
+        field = rest;
+    }
+    PathBuf::from(OsString::from_vec(path))
 }
 
 fn wait_for_quiet(limit: Duration) {
@@ -197,7 +251,8 @@ fn wait_for_quiet(limit: Duration) {
     }
 }
 
-fn remove_leftovers(parent: &Path) {
+/// Removes what dead runs have left; `tell` hears of what cannot be removed.
+pub fn remove_leftovers(parent: &Path, tell: &mut dyn FnMut(&str)) {
     let (Some(host), Ok(entries)) = (host(), fs::read_dir(parent)) else { return };
     let own_prefix = format!("{PREFIX}{host}-");
     for entry in entries.flatten() {
@@ -209,8 +264,10 @@ fn remove_leftovers(parent: &Path) {
         let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { continue };
         // Root could remove anybody's, and what others left is theirs.
         let is_own = entry.metadata().is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw());
-        if is_own && start_time_ticks(pid) != Some(start) {
-            let _ = fs::remove_dir_all(entry.path());
+        let is_left = is_own && start_time_ticks(pid) != Some(start);
+        if let Some(Err(error)) = is_left.then(|| remove_with_mounts(&entry.path())) {
+            let what = "unmount what is below it, if anything is, and remove it";
+            tell(&format!("a run that was killed has left files that stay: {}; {what}", error.chain()));
         }
     }
 }
@@ -230,6 +287,14 @@ fn start_time_ticks(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    /// The folder of a run whose process has gone: the same process id with another start time is another process.
+    fn dead(parent: &Path) -> PathBuf {
+        parent.join(format!("{PREFIX}{}-{}-1", host().unwrap(), std::process::id()))
+    }
 
     #[test]
     fn a_dead_runs_folder_is_removed_and_a_living_ones_or_another_hosts_kept() {
@@ -239,12 +304,10 @@ mod tests {
         let elsewhere = format!("{PREFIX}{}-{own}-1", if host == "0123abcd" { "0123abce" } else { "0123abcd" });
         let before_hosts = format!("{PREFIX}{own}-1");
         let mut kept = [&*living, &*elsewhere, &*before_hosts, "thalweg-bench-notes", "other"];
-        // The same process id with another start time is another process.
-        let dead = format!("{PREFIX}{host}-{own}-1");
-        for name in kept.iter().copied().chain([&*dead]) {
-            fs::create_dir_all(dir.path().join(name).join("inside")).unwrap();
+        for folder in kept.iter().map(|name| dir.path().join(name)).chain([dead(dir.path())]) {
+            fs::create_dir_all(folder.join("inside")).unwrap();
         }
-        remove_leftovers(dir.path());
+        remove_leftovers(dir.path(), &mut |told| panic!("{told}"));
         let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         kept.sort_unstable();
@@ -252,10 +315,52 @@ mod tests {
     }
 
     #[test]
+    fn mounts_are_found_by_their_escaped_names_and_the_deepest_comes_first() {
+        let listed = ["/", r"/w/a\040b", r"/w/a\040b/c\134d", r"/w/a\040bc"];
+        let listed = listed.map(|point| format!("41 22 0:41 / {point} rw shared:1 - tmpfs none rw\n")).concat();
+        let found = mounts_below(listed.as_bytes(), Path::new("/w/a b"));
+        assert_eq!(found, [Path::new("/w/a b/c\\d"), Path::new("/w/a b")]);
+    }
+
+    #[test]
+    fn what_a_dead_run_has_mounted_goes_with_its_folder() {
+        if !needs::root() {
+            return;
+        }
+        // What this thread mounts is seen by nobody else.
+        lab::unshare_mounts().unwrap();
+        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (dead, mut told) = (dead(dir.path()), Vec::new());
+        for place in [dead.join("a b"), dead.join("a b/deeper")] {
+            fs::create_dir_all(&place).unwrap();
+            assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&place).status().unwrap().success());
+        }
+        remove_leftovers(dir.path(), &mut |text| told.push(text.to_owned()));
+        assert!(told.is_empty() && !dead.exists(), "{told:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_removed_of_a_dead_run_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = dead(dir.path()).join("kept");
+        fs::create_dir_all(kept.join("inside")).unwrap();
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o500)).unwrap();
+        let parent = dir.path();
+        let told = needs::bound_by_permissions(|| {
+            let mut told = Vec::new();
+            remove_leftovers(parent, &mut |text| told.push(text.to_owned()));
+            told
+        });
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(told.len() == 1 && told[0].contains("Permission denied"), "{told:?}");
+    }
+
+    #[test]
     fn a_workspace_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
-        let workspace = Workspace::create(Some(dir.path()), pauses).unwrap();
+        let workspace = Workspace::create(Some(dir.path()), pauses, &mut |_| ()).unwrap();
         fs::write(workspace.path().join("file"), b"content").unwrap();
         drop(workspace);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -92,6 +92,16 @@ fn a_fast_wrong_answer_never_counts() {
 }
 
 #[test]
+fn a_delivery_that_cannot_be_read_is_a_failed_run_and_the_race_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = race(dir.path(), r#"mkfifo "$to/pipe""#, &["cp"]);
+    let failed = report.samples.iter().find(|sample| sample.tool == "thalweg (local)").unwrap();
+    assert!(failed.is_wrong() && failed.note.contains("pipe"), "{}", failed.note);
+    assert!(!failed.note.contains(&*dir.path().to_string_lossy()), "{}", failed.note);
+    assert_eq!(states(&report, "cp").last(), Some(&State::Counted));
+}
+
+#[test]
 fn an_unknown_rival_or_set_is_refused_before_anything_starts() {
     let run = |options: Options| compare::run(&options, &AtomicBool::new(false), &mut |_| ()).unwrap_err();
     let rival = run(Options { rivals: vec!["ftp".into()], ..Options::default() });
@@ -205,10 +215,14 @@ fn a_race_is_not_written_over_another() {
     run(&options).unwrap();
     let samples = dir.path().join("report/samples.csv");
     let kept = fs::read(&samples).unwrap();
-    let refused = run(&Options { sets: vec!["2x1KiB".into()], ..options }).unwrap_err();
-    assert_eq!(refused.kind, bench::error::Kind::Usage);
-    assert!(refused.chain().contains("the directory is not empty"), "{}", refused.chain());
-    assert_eq!(fs::read(&samples).unwrap(), kept);
+    let other = Options { sets: vec!["2x1KiB".into()], ..options.clone() };
+    let again = Options { is_resumed: true, ..options };
+    for (options, why) in [(other, "the directory is not empty"), (again, "it holds no unfinished race")] {
+        let refused = run(&options).unwrap_err();
+        assert_eq!(refused.kind, bench::error::Kind::Usage);
+        assert!(refused.chain().contains(why), "{}", refused.chain());
+        assert_eq!(fs::read(&samples).unwrap(), kept);
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! What can be asked: the commands. How their values read stands in `values`; each command's flags stand in its own file.
 //!
 //! Every flag but the destructive ones has a variable `THALWEG_FLAG_NAME`; the flag wins over it, and both over the
-//! configuration (`settings`).
+//! configuration (`settings`), also where they exclude each other (`precedence`).
 
 mod asked;
 pub mod destructive;
 pub mod elsewhere;
 pub mod globals;
+pub mod precedence;
 pub mod ssh;
 pub mod values;
 pub mod works;
@@ -29,7 +30,8 @@ use crate::exit::Result;
 use crate::output;
 use crate::settings::{Choice, Settings};
 use asked::Asked;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 use globals::Globals;
 use std::ffi::OsString;
 
@@ -37,7 +39,7 @@ use std::ffi::OsString;
 #[derive(Parser, Debug)]
 #[command(name = "thalweg", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "On the host that keeps the data:\n\
-\x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket\n\
+\x20   thalweg serve --listen '[::]:7740' --root /data --ticket-file ticket\n\
 On the other host, with a copy of the file `ticket`:\n\
 \x20   thalweg endpoint add lab --ticket-file ticket\n\
 \x20   thalweg cp results/ lab:results/\n\
@@ -125,14 +127,18 @@ pub fn parse() -> Result<Cli> {
     let first = First::read(&asked, &words);
     // As it is without the user's settings.
     let plain = first.as_ref().and_then(|first| asked.find_subcommand(first.command.first()?)).cloned();
+    let mut held = Vec::new();
+    if let Some(first) = &first {
+        (asked, held) = precedence::without_beaten_variables(asked, &first.words(), &first.typed);
+    }
     if let Some(first) = first.as_ref().filter(|first| first.wants_settings()) {
         // Doctor knows names of its own.
         let is_set_of_doctor = first.choice.profile.as_deref().is_some_and(|name| audit::profile::find(name).is_some());
         let is_of_calibrate = first.choice.profile.as_deref().is_some_and(calibrate::is_profile);
         let takes_profile =
             first.command == ["doctor"] && is_set_of_doctor || first.command == ["calibrate"] && is_of_calibrate;
-        let settings = Settings::read(&first.choice, program, takes_profile)?;
-        asked = settings.apply(asked, &first.words())?;
+        let settings = Settings::read(&first.choice, Cli::command, takes_profile)?;
+        asked = settings.apply(asked, &first.words(), &held)?;
         crate::stores::configure(settings.stores, settings.roots);
         crate::coordinator::configure(settings.cluster);
     }
@@ -142,17 +148,21 @@ pub fn parse() -> Result<Cli> {
     if let Some(plain) = &plain {
         works::check(&command, given, plain)?;
     }
-    Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref())))
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| refuse(&e, first.as_ref()));
+    elsewhere::keep(matches);
+    Ok(cli)
 }
 
 /// The program's definition as its users see it.
 pub fn program() -> clap::Command {
-    without_values(Cli::command())
+    as_shown(Cli::command())
 }
 
 /// Which command it is and which configuration, before anything is checked.
 struct First {
     command: Vec<String>,
+    /// What its own command line gives.
+    typed: Vec<Id>,
     choice: Choice,
 }
 
@@ -160,12 +170,15 @@ impl First {
     /// Nothing where the command line only asks for help.
     fn read(program: &clap::Command, words: &[OsString]) -> Option<First> {
         let matches = program.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
-        let command = innermost(&matches).0.into_iter().map(str::to_owned).collect();
+        let (command, given) = innermost(&matches);
+        let command = command.into_iter().map(str::to_owned).collect();
+        let is_typed = |id: &&Id| given.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let typed = given.ids().filter(is_typed).cloned().collect();
         let choice = Choice {
             config: matches.try_get_one("config").ok().flatten().cloned(),
             profile: matches.try_get_one("profile").ok().flatten().cloned(),
         };
-        Some(First { command, choice })
+        Some(First { command, typed, choice })
     }
 
     fn words(&self) -> Vec<&str> {
@@ -200,14 +213,21 @@ fn refuse(error: &clap::Error, first: Option<&First>) -> ! {
     std::process::exit(model::Exit::Usage as i32);
 }
 
-/// The help names the variables, not what they are set to.
-fn without_values(command: clap::Command) -> clap::Command {
-    command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
+/// The help names the variables, not what they are set to, and no option that its command never takes.
+fn as_shown(command: clap::Command) -> clap::Command {
+    let idle = works::never_taken(command.get_name());
+    let shown = |arg: clap::Arg| {
+        let is_hidden = arg.is_hide_set() || arg.get_long().is_some_and(|flag| idle.contains(&flag));
+        arg.hide_env_values(true).hide(is_hidden)
+    };
+    command.mut_args(shown).mut_subcommands(as_shown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ArgAction;
+    use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
     fn every_flag_that_destroys_nothing_has_a_variable_and_a_help_text() {
@@ -227,6 +247,34 @@ mod tests {
         }
         Cli::command().debug_assert();
         check(&Cli::command(), &[]);
+    }
+
+    /// What measures takes values of its own.
+    const MEASURING: [&str; 4] = ["bench", "demo", "gen", "lab"];
+
+    /// The same thing in more forms or fewer; and the rate that `plan buffer` counts with, which is no name of a directory.
+    const IN_SEVERAL_FORMS: [&str; 4] = ["THALWEG_BUFFER", "THALWEG_DIGEST", "THALWEG_OUT", "THALWEG_TICKET_FILE"];
+
+    #[test]
+    fn a_variable_is_the_same_thing_to_every_flag_that_has_it() {
+        fn collect(command: &clap::Command, forms: &mut BTreeMap<OsString, BTreeSet<String>>) {
+            for arg in command.get_arguments() {
+                let Some(variable) = arg.get_env() else { continue };
+                let form = match arg.get_action() {
+                    ArgAction::SetTrue | ArgAction::Count => "a switch".to_owned(),
+                    _ => arg.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect(),
+                };
+                forms.entry(variable.to_owned()).or_default().insert(form);
+            }
+            command.get_subcommands().for_each(|sub| collect(sub, forms));
+        }
+        let mut forms = BTreeMap::new();
+        let program = Cli::command();
+        let others = program.get_subcommands().filter(|command| !MEASURING.contains(&command.get_name()));
+        others.for_each(|command| collect(command, &mut forms));
+        assert!(forms.len() > 100, "only {} variables were found", forms.len());
+        forms.retain(|variable, forms| forms.len() > 1 && !IN_SEVERAL_FORMS.iter().any(|known| variable == known));
+        assert!(forms.is_empty(), "{forms:?}: give one of the flags another name, or no variable (`destructive`)");
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub struct LimitArgs {
     #[arg(long, value_name = "TIME", value_parser = time, env = "THALWEG_TIMEOUT")]
     timeout: Option<Duration>,
     /// Stop at the first file that cannot be delivered
-    #[arg(long, overrides_with = "keep_going", env = "THALWEG_FAIL_FAST")]
+    // Of the two the last one typed holds; what another place says is excluded as by any other flag (`args::precedence`).
+    #[arg(long, overrides_with = "keep_going", conflicts_with = "keep_going", env = "THALWEG_FAIL_FAST")]
     fail_fast: bool,
     /// Deliver everything possible and list what failed: the default without --fail-fast
     #[arg(long, overrides_with = "fail_fast", env = "THALWEG_KEEP_GOING")]

@@ -2,13 +2,14 @@
 //!
 //! One file each, `clients/PIN.toml` below the state directory, read again for every session and every job, and every few
 //! seconds for those that run: removing a file shuts its client out. Where hosts share a coordinator, the same record is there
-//! (`records`), and what this host alone has of clients counts for nothing.
+//! (`records`), and what this host alone has of clients counts for nothing; nor does it where another host is the head.
 //!
 //! Invariants:
 //! - A key gets in by being enrolled, or by presenting a credential that enrols it: the endpoint's own, which allows
 //!   everything, or that of a limited ticket.
 //! - A client enrolled with a limited ticket may what that ticket says at the moment it is asked; nothing without it.
-//! - A ticket never takes rights away from a client that has them without limit.
+//! - A ticket never takes rights away from a client that has them without limit, be it by a ticket that has none. But a host lives by
+//!   its token where there is a head.
 //! - A client that was removed by its identity is enrolled by no ticket that was there at that time.
 //! - Revoking leaves a mark (or removes the ticket's file) and then looks for clients; enrolling writes the client and then looks
 //!   for marks. So one of the two sees the other. Looking up rights checks the marks again, in case a crash came between: an
@@ -20,6 +21,7 @@ use crate::census::{CLIENTS_OF_TICKET_MAX, Census, Crowded};
 use crate::enrolment::{self, CLIENTS_MAX, Enrolment, FILE_BYTES_MAX, parse, visit};
 use crate::error::{Error, Result, shown};
 use crate::host::rights::Rights;
+use crate::hosts::HostBook;
 use crate::limited::{Limited, LimitedBook, Limits, SERVE_TICKET, id_of_credential};
 use crate::private_file::{self, Existing};
 use crate::records::Records;
@@ -58,7 +60,10 @@ pub struct Vouched {
 /// Who knows clients that are not enrolled here.
 pub trait Surety: Send + Sync {
     /// What is known of a client, asked for if nothing is: that may take seconds.
-    fn vouch(&self, pin: Pin) -> Option<Vouched>;
+    ///
+    /// # Errors
+    /// `Internal` where nobody answers: nobody can tell then, and it may be a client.
+    fn vouch(&self, pin: Pin) -> Refused<Option<Vouched>>;
 
     /// The same without asking.
     fn knows(&self, pin: Pin) -> Option<Vouched>;
@@ -132,7 +137,7 @@ impl ClientBook {
         }
     }
 
-    /// Has nobody count that only this host knows: its clients are kept where all hosts see them.
+    /// Has nobody count that only this host knows: its clients are kept where all hosts see them, or by the head.
     pub fn elsewhere(self) -> ClientBook {
         ClientBook { is_elsewhere: true, ..self }
     }
@@ -142,8 +147,8 @@ impl ClientBook {
         let _ = self.surety.set(surety);
     }
 
-    fn vouched(&self, pin: Pin) -> Option<Vouched> {
-        self.surety.get()?.vouch(pin)
+    fn vouched(&self, pin: Pin) -> Refused<Option<Vouched>> {
+        self.surety.get().map_or(Ok(None), |surety| surety.vouch(pin))
     }
 
     /// What tickets without limits carry. Secret.
@@ -173,16 +178,16 @@ impl ClientBook {
         }
         let enrolment = match self.find(pin)? {
             Some(known) if credential.is_empty() => known,
-            // One that may do everything else still gains by a ticket to manage with.
+            // One that may do everything else still gains by a ticket to manage with, or to be a host by.
             Some(known)
-                if known.ticket.is_none() && !self.manages(credential)? && self.rights_of(pin, &known).is_ok() =>
+                if known.ticket.is_none() && !self.is_for_more(credential)? && self.rights_of(pin, &known).is_ok() =>
             {
                 known
             }
             Some(known) => self.renew(pin, known, credential)?,
             None => {
                 if credential.is_empty()
-                    && let Some(Vouched { enrolment, rights }) = self.vouched(pin)
+                    && let Some(Vouched { enrolment, rights }) = self.vouched(pin)?
                 {
                     return Ok((enrolment, rights));
                 }
@@ -204,7 +209,7 @@ impl ClientBook {
     /// What a client may now: asked for every job, and again while it runs.
     pub fn rights(&self, pin: Pin) -> Refused<Rights> {
         let Some(enrolment) = self.find(pin)? else {
-            if let Some(vouched) = self.vouched(pin) {
+            if let Some(vouched) = self.vouched(pin)? {
                 return Ok(vouched.rights);
             }
             let text = "this client is no longer enrolled here; what is verified is kept";
@@ -240,7 +245,7 @@ impl ClientBook {
             reader: may_read.then_some(pin),
             scope: limits.scope,
             class_max: limits.class_max,
-            may_manage: limits.may_manage,
+            may_manage: limits.may_manage || enrolment.manages_by.as_ref().is_some_and(|id| self.may_manage(pin, id)),
         })
     }
 
@@ -266,14 +271,25 @@ impl ClientBook {
     }
 
     /// A client brings another credential than it lives by: it lives by that from here on; one without limits keeps what it has,
-    /// and manages rates by it besides. One that is no better than none changes nothing as long as what the client lives by holds.
+    /// and manages rates by it besides, unless it is the token of a host. One that is no better than none changes nothing as long as what
+    /// the client lives by holds.
     fn renew(&self, pin: Pin, known: Enrolment, credential: &[u8]) -> Refused<Enrolment> {
         let Some(admission) = self.admission(credential)? else { return Ok(known) };
+        let is_unlimited = self.is_unlimited(pin, &known)?;
         let renewed = match &admission {
-            Admission::Limited(ticket) if known.ticket.is_none() && self.rights_of(pin, &known).is_ok() => {
+            Admission::Limited(ticket) if is_unlimited && ticket.limits.may_manage => {
                 Enrolment { manages_by: Some(ticket.id.clone()), ..known.clone() }
             }
-            _ => Enrolment { may_write: known.may_write, ..self.newcomer(pin, known.name.clone(), &admission) },
+            Admission::Limited(ticket)
+                if is_unlimited && ticket.limits != Limits::none() && !self.is_token(ticket)? =>
+            {
+                return Ok(known);
+            }
+            _ => Enrolment {
+                may_write: known.may_write,
+                manages_by: known.manages_by.clone().filter(|_| is_unlimited),
+                ..self.newcomer(pin, known.name.clone(), &admission)
+            },
         };
         if (&renewed.ticket, &renewed.credential, &renewed.manages_by)
             == (&known.ticket, &known.credential, &known.manages_by)
@@ -287,9 +303,29 @@ impl ClientBook {
         }
     }
 
-    fn manages(&self, credential: &[u8]) -> Refused<bool> {
-        let ticket = self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))?;
-        Ok(ticket.is_some_and(|ticket| ticket.limits.may_manage))
+    /// Whether what a client lives by holds and has no limits: the credential of `serve`, or a ticket that allows as much.
+    fn is_unlimited(&self, pin: Pin, known: &Enrolment) -> Refused<bool> {
+        // What cannot be read at this moment says nothing.
+        let sure = |e: Refusal| if e.code == CloseCode::Authentication { Ok(false) } else { Err(e) };
+        let has_none = match &known.ticket {
+            Some(id) => self.ticket(id).map(|ticket| ticket.limits == Limits::none()).or_else(sure)?,
+            None => true,
+        };
+        Ok(has_none && self.rights_of(pin, known).map(|_| true).or_else(sure)?)
+    }
+
+    /// Whether a credential is for more than moving data.
+    fn is_for_more(&self, credential: &[u8]) -> Refused<bool> {
+        match self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))? {
+            Some(ticket) => Ok(ticket.limits.may_manage || self.is_token(&ticket)?),
+            None => Ok(false),
+        }
+    }
+
+    /// Where there is a head, it knows a host by its token, and the host lives by that.
+    fn is_token(&self, ticket: &Limited) -> Refused<bool> {
+        let is_token = || HostBook::is_token(&self.records, &ticket.id).map_err(|e| unusable(&e));
+        Ok(!self.records.is_shared() && is_token()?)
     }
 
     /// What the credential opens; `None` for one that opens nothing.
@@ -302,8 +338,14 @@ impl ClientBook {
         if is_own {
             return Ok(self.opens_all()?.then_some(Admission::Unlimited));
         }
-        let ticket = self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))?;
-        Ok(ticket.map(Admission::Limited))
+        match self.tickets.find_by_credential(credential).map_err(|e| unusable(&e))? {
+            Some(ticket) if self.is_closed(&ticket)? => Ok(None),
+            ticket => Ok(ticket.map(Admission::Limited)),
+        }
+    }
+
+    fn is_closed(&self, ticket: &Limited) -> Refused<bool> {
+        self.tickets.is_closed(&ticket.id).map_err(|e| unusable(&e))
     }
 
     /// Whether the endpoint's own credential still lets clients in. Its file may have been taken away, to revoke what was
@@ -366,6 +408,7 @@ impl ClientBook {
                 Err(not_enrolled())
             }
             Admission::Unlimited => self.check_removed(pin, &id_of_credential(&self.credential[..])),
+            Admission::Limited(ticket) if self.is_closed(ticket)? => Err(not_enrolled()),
             Admission::Limited(ticket) => {
                 self.ticket(&ticket.id).and_then(|ticket| self.check_removed(pin, &ticket.id))
             }

@@ -65,10 +65,12 @@ impl EndpointBook {
         EndpointBook { directory: directory.into() }
     }
 
+    /// Which hosts it had before is forgotten.
     pub fn add(&self, endpoint: &Endpoint, replace: Replace) -> Result<()> {
         self.may_add(&endpoint.name, endpoint.pin, replace)?;
         trust::make_private_directory(&self.directory)?;
         let path = self.path(&endpoint.name);
+        let _ = std::fs::remove_file(self.hosts_file(&endpoint.name));
         private_file::write(&path, endpoint.to_text().as_bytes(), Existing::Replace)
             .map_err(|e| Error::of_file("write", &path, e))
     }

@@ -9,6 +9,7 @@ use mover::session::{Client, ConnectError, Tuning};
 use net::Identity;
 use std::time::{Duration, Instant, SystemTime};
 use transfer::{ConnectOptions, Reach};
+use wire::handshake::feature;
 use wire::message::{AskHosts, HostRecord};
 use zeroize::Zeroize;
 
@@ -60,7 +61,7 @@ pub fn enrol(
 
 /// The hosts that the endpoint has; none where it does not answer in time.
 fn hosts_at(client: &Client) -> Result<Vec<HostRecord>, ConnectError> {
-    if !client.knows_hosts()? {
+    if !client.knows(feature::HOSTS)? {
         return Ok(Vec::new());
     }
     let asked = Instant::now();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::host::deeds_of;
 use crate::warrant::{now, sign, verbs_of};
 use model::name::{Escaped, relative_path};
-use model::order::{Kind, Role, Steer};
+use model::order::{Kind, Role, Status, Steer};
 use model::synthetic::is_synthetic;
 use model::warrant::{LIFETIME_SECONDS, PATHS_MAX};
 use model::{Class, Exit, JobId, Location, Pin, TransferSpec, Warrant, mutant};
@@ -15,6 +15,7 @@ use mover::session::{AskError, Client, Tuning};
 use net::Identity;
 use std::net::ToSocketAddrs;
 use transfer::{ConnectOptions, LEAVES_ROOT, job_id};
+use wire::handshake::feature;
 use wire::limits::{ORDER_ADDRESSES_MAX, ORDER_TRANSFER_BYTES_MAX};
 use wire::message::{AskTerms, Order, OrderAsk, OrderSteer, Revoke};
 pub use wire::message::{OrderEnded, OrderEvents, OrderFailure, OrderNews, ShareRecord, Terms};
@@ -44,6 +45,35 @@ pub struct Told {
     pub events: Option<OrderEvents>,
 }
 
+/// How a job stands, as far as this version has a word for it.
+pub fn status_of(news: &OrderNews) -> Status {
+    Status::from_number(news.status).unwrap_or(Status::Queued)
+}
+
+impl Told {
+    pub fn status(&self) -> Status {
+        status_of(&self.news)
+    }
+
+    /// What an ended job failed with, as the command would have said it.
+    pub fn failure(&self) -> Option<Error> {
+        let status = self.status();
+        let ended = self.ended.as_ref().filter(|_| status.is_end())?;
+        let exit = match Exit::from_number(ended.code as i32) {
+            // Whatever its code says.
+            Exit::Done if status != Status::Succeeded => Exit::Failed,
+            exit => exit,
+        };
+        let shown = |text: &str| Escaped(text.as_bytes()).to_string();
+        let hint = Some(shown(&ended.hint)).filter(|hint| !hint.is_empty());
+        let message = match ended.text.is_empty() {
+            true => format!("the endpoint says that the job is {status}, and not why"),
+            false => shown(&ended.text),
+        };
+        (exit != Exit::Done).then_some(Error { exit, message, hint })
+    }
+}
+
 /// A session with an endpoint that carries out jobs.
 pub struct Desk {
     client: Client,
@@ -62,7 +92,7 @@ impl Desk {
 
     /// Whether the endpoint tells which hosts it has.
     pub(crate) fn knows_hosts(&self) -> bool {
-        self.client.knows_hosts().unwrap_or(false)
+        self.client.knows(feature::HOSTS).unwrap_or(false)
     }
 
     /// Whether the session goes on: then what was refused was refused by the endpoint.
@@ -73,7 +103,7 @@ impl Desk {
     /// Durable at the endpoint when this returns.
     pub fn hand_in(&self, job: &HandIn<'_>, interrupt: &dyn Fn() -> bool) -> Result<()> {
         let is_plain = matches!(job.kind, Kind::Copy | Kind::Sync) && !is_beyond_copying(job.spec);
-        if !is_plain && !self.client.knows_errands().map_err(|e| Error::from_connect(&self.name, &e))? {
+        if !is_plain && !self.client.knows(feature::ERRANDS).map_err(|e| Error::from_connect(&self.name, &e))? {
             let text = format!("{} is too old to move, compare, rehearse or follow in a client's name", self.name);
             return Err(Error::new(Exit::Version, text)
                 .hint("install this version there, or give the command without --detach"));
@@ -318,6 +348,24 @@ mod tests {
     use super::*;
     use crate::endpoints::Replace;
     use model::options::Deletion;
+
+    #[test]
+    fn a_job_that_did_not_succeed_has_an_error_whatever_its_endpoint_says_of_it() {
+        let told = |status: u32, code: u32, text: &str| {
+            let news = OrderNews { status, ..OrderNews::default() };
+            let ended = Some(OrderEnded { code, text: text.into(), ..OrderEnded::default() });
+            Told { news, ended, events: None }
+        };
+        let failed = told(Status::Failed as u32, 0, "").failure().unwrap();
+        assert_eq!((failed.exit, failed.hint), (Exit::Failed, None));
+        assert!(failed.message.contains("failed, and not why"), "{}", failed.message);
+        let partial = told(Status::Partial as u32, 23, "a\x1b").failure().unwrap();
+        assert_eq!((partial.exit, &partial.message[..]), (Exit::Partial, "a\\x1b"));
+        assert!(told(Status::Succeeded as u32, 0, "").failure().is_none());
+        // One that is not over, and one of a status that this version does not know.
+        assert!(told(Status::Running as u32, 1, "why").failure().is_none());
+        assert_eq!(told(u32::MAX, 1, "why").status(), Status::Queued);
+    }
 
     /// What an endpoint says of a job when its user has it go on: the user signs for what was asked, or not at all.
     #[test]

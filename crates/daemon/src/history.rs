@@ -284,7 +284,7 @@ fn sweep(ledger: &Ledger) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::{JobFilter, JobKey, Role, State};
+    use ledger::{JobFilter, JobKey, Reader, Role, State};
     use model::{FailureKind, JobId};
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -313,8 +313,7 @@ mod tests {
         history.end(c, Outcome::Paused, partly);
         history.end(99, Outcome::Paused, partly);
         assert!(history.close(Instant::now() + PATIENCE));
-        let ledger = Ledger::open(&path).unwrap();
-        let mut jobs = ledger.jobs(JobFilter::default()).unwrap();
+        let mut jobs = Reader::open(&path).unwrap().jobs(&JobFilter::default()).unwrap();
         jobs.sort_by_key(|job| job.key.id);
         let states: Vec<_> = jobs.iter().map(|job| (job.state, job.counts.files_done, job.failures_listed)).collect();
         assert_eq!(states, [(State::Succeeded, 2, 0), (State::Failed, 1, 1), (State::Paused, 1, 0)]);
@@ -333,7 +332,8 @@ mod tests {
         };
         let ended = |number| Event::End(number, Outcome::Ended(End::Succeeded), done);
         let ids = |book: &Book| {
-            let jobs = book.ledger.as_ref().unwrap().jobs(JobFilter::default()).unwrap();
+            assert!(book.ledger.is_some());
+            let jobs = Reader::open(&path).unwrap().jobs(&JobFilter::default()).unwrap();
             let mut ids: Vec<_> = jobs.iter().map(|job| (job.key.id.0[0], job.state)).collect();
             ids.sort_by_key(|(id, _)| *id);
             ids

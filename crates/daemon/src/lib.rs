@@ -1,10 +1,28 @@
 //! An endpoint and its clients: who they are, how they know each other, what may be reached, what is recorded.
 //!
-//! The serving side: `serve` listens and lends threads, `gate` bounds what strangers may hold, `clients` says who is
-//! enrolled and `enrolment` how that is written down, `census` how many they are, `limited` what tickets allow, `removed` and `revoked` who is kept out, and `issue` makes
-//! and revokes tickets; `governor` shares rates out among jobs, `metrics` and `events` tell of them; `host` opens paths below the root, `privileges` gives up root's powers, `sandbox` the rest of the
-//! file system and `dumps` core dumps, `transfer_log` and `history` record, `past` reads the history. The asking side: `endpoints` keeps the known endpoints, `known`
-//! reaches them, for transfers too, `enrol` redeems a ticket, `reservation` asks a program of the site for a path. `cache` is an endpoint that fetches what it serves. `hosts` is an endpoint of several hosts and `crew` what they do together. Both: `sets`, `paths`, `trust`, `ticket`.
+//! The serving side, in reading order:
+//! - `serve`: listens and lends threads
+//! - `gate`: bounds what strangers may hold
+//! - `clients`: who is enrolled; `enrolment` is how that is written down, `census` how many they are
+//! - `issue`: makes and revokes tickets; `limited` is what they allow
+//! - `removed`, `revoked`: who is kept out
+//! - `host`: opens paths below the root
+//! - `orders`: jobs that it carries out in clients' names, by a `warrant`
+//! - `governor`: shares rates out among jobs
+//! - `metrics`, `events`: tell of them
+//! - `transfer_log`, `history`: record; `past` reads the history
+//! - `privileges`, `sandbox`, `dumps`: give up root's powers, the rest of the file system, and core dumps
+//! - `cache`: an endpoint that fetches what it serves
+//! - `hosts`: an endpoint of several hosts; `crew` is what they do together
+//!
+//! The asking side:
+//! - `endpoints`: keeps the known endpoints
+//! - `known`: reaches them, for transfers too
+//! - `enrol`: redeems a ticket
+//! - `hand_in`: hands a job in
+//! - `reservation`: asks a program of the site for a path
+//!
+//! Both: `ticket`, `trust`, `paths`, `sets`.
 //!
 //! Invariants:
 //! - A secret (private key, credential) is in no `Debug` output, log, error or argument; its file has mode 0600 (F039).

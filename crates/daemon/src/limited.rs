@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - A file holds the credential's digest only: nobody can make a ticket from it. The id is the beginning of that digest.
-//! - What a client may is what its ticket says now. A ticket that was revoked or has expired allows nothing.
+//! - What a client may is what its ticket says now. A ticket that was revoked or has expired allows nothing. One that was closed
+//!   (`closed/ID`) lets in nobody new.
 //! - A use is on disk before the client is enrolled: a crash can lose a use, and never gives one away.
 //!
 //! Not here: who is enrolled with which ticket (`clients`), paths below a root (`host`).
@@ -46,6 +47,21 @@ pub struct Limits {
     pub class_max: Class,
     /// Clients see and change the endpoint's contracts, and see what all jobs move.
     pub may_manage: bool,
+}
+
+impl Limits {
+    /// Everything but managing, for anybody who brings the ticket, without an end.
+    pub fn none() -> Limits {
+        Limits {
+            scope: Vec::new(),
+            may_read: true,
+            may_write: true,
+            expires: None,
+            uses_max: None,
+            class_max: Class::High,
+            may_manage: false,
+        }
+    }
 }
 
 /// A ticket as it is kept: without its secret.
@@ -148,6 +164,15 @@ impl LimitedBook {
         Ok(true)
     }
 
+    /// Has a ticket let in nobody new: whoever lives by it stays.
+    pub fn close(&self, id: &str) -> Result<()> {
+        self.records.put(&closed_key(id), b"")
+    }
+
+    pub fn is_closed(&self, id: &str) -> Result<bool> {
+        self.records.has(&closed_key(id))
+    }
+
     /// Clients that have redeemed the ticket.
     pub fn uses(&self, id: &str) -> Result<u32> {
         Ok(self.users(id)?.len() as u32)
@@ -188,6 +213,10 @@ impl LimitedBook {
 
 pub(crate) fn key(id: &str) -> String {
     format!("tickets/{id}.toml")
+}
+
+fn closed_key(id: &str) -> String {
+    format!("closed/{id}")
 }
 
 fn uses_key(id: &str) -> String {

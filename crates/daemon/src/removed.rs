@@ -1,4 +1,4 @@
-//! Clients that were removed one by one: the tickets that were there at that time let them in no more.
+//! Clients removed one by one: tickets that existed then no longer admit them.
 //!
 //! One file each, `struck/PIN` below the state directory, with the ids of those tickets, one a line. Ids and not times: they
 //! hold whatever the clock does. A ticket that is made later is not among them.

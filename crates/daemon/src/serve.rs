@@ -181,7 +181,6 @@ impl Served {
         let name = own_name(options.name.as_deref())?;
         let (belongs, clients) = Belongs::of(&options.asked(), &identity, &name)?;
         warn_of_clock(&log_path);
-        let log = Arc::new(TransferLog::open(&log_path)?);
         let ledger = options.state_dir.join("ledger.db");
         History::check(&ledger, identity.pin())?;
         let listener = listen(&options)?;
@@ -193,8 +192,8 @@ impl Served {
         let metrics = options.metrics.as_ref().map(metrics::Metrics::bind).transpose()?;
         let tls = ServerTls::new(&identity).map_err(|e| Error::from_net("identity", &e))?;
         options.ticket_file.as_ref().map_or(Ok(()), |path| hand_out(&ticket, path))?;
-        let kept = privileges::restrict(options.privileges)
-            .map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
+        let restricted = privileges::restrict(options.privileges);
+        let kept = restricted.map_err(|e| Error::new(Exit::Fatal, format!("give up privileges: {e}")))?;
         remember();
         let memory = Memory::of_endpoint(options.memory_bytes);
         store::posix::host::own();
@@ -211,7 +210,7 @@ impl Served {
             cache: open_cache(&options, &identity)?,
             clients,
             gate: Gate::new(connections_max()),
-            log,
+            log: Arc::new(TransferLog::open(&log_path)?),
             history: Arc::new(History::open(&ledger, identity.pin())?),
             jobs: Default::default(),
             pin: identity.pin(),
@@ -226,8 +225,9 @@ impl Served {
             rates: Rates::new(&options.state_dir),
         });
         let governor = host.rates.govern(contracts, &options.state_dir, host.roster.clone())?;
-        take_orders(&host, &options, &identity, &memory)?;
+        // Before jobs of clients are begun: who they are may be somebody else's to say.
         belongs.attend(&host, &ticket)?;
+        take_orders(&host, &options, &identity, &memory)?;
         let server = Server::new(host.clone(), memory);
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();

@@ -3,7 +3,7 @@
 use daemon::endpoints::Replace;
 use daemon::{ConnectOptions, EndpointBook, ServeOptions, Served, connect, enrol};
 use model::{Choice, SessionId, TransferOptions};
-use mover::job::options_to_wire;
+use mover::job_options::options_to_wire;
 use mover::session::PushSpec;
 use mover::{Ending, Progress};
 use net::{DataStream, DialOptions, Identity};

@@ -127,6 +127,22 @@ fn a_host_that_was_removed_lets_nobody_in_and_a_client_is_no_host() {
 }
 
 #[test]
+fn a_host_that_joined_has_no_clients_of_its_own() {
+    let place = Place::new();
+    let options = ServeOptions::new("127.0.0.1:0", place.path("root"), place.path("h2"));
+    let alone = Served::start(options).unwrap();
+    let (early, book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("early")));
+    enrol(&alone.ticket(), "own", &early, &book, Replace::SameIdentity).unwrap();
+    drop(alone);
+    let served = place.join("h2", &place.book().invite("h2").unwrap()).unwrap();
+    let host = Endpoint { addresses: vec![served.local_addr().to_string()], ..book.get("own").unwrap() };
+    assert_eq!(terms(&host, &early).unwrap_err().exit, Exit::Authentication);
+    let (late, book) = (Identity::generate().unwrap(), EndpointBook::new(place.path("late")));
+    let refused = enrol(&served.ticket(), "own", &late, &book, Replace::SameIdentity).unwrap_err();
+    assert_eq!(refused.exit, Exit::Authentication);
+}
+
+#[test]
 fn known_clients_are_let_in_while_the_head_is_away() {
     let Place { dir, head } = Place::new();
     let place = Place { dir, head };

@@ -502,7 +502,7 @@ fn forms(secret: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn jobs_are_in_the_ledger_with_their_counts() {
-    use ledger::{JobFilter, Ledger, Role, State};
+    use ledger::{JobFilter, Reader, Role, State};
     let place = Place::new();
     plant(&place.path("source"));
     let served = place.serve();
@@ -511,8 +511,7 @@ fn jobs_are_in_the_ledger_with_their_counts() {
     finished(&place.push(&place.path("source"), b"in"));
     finished(&place.pull(b"in/source", &place.path("back")));
     assert!(served.shut_down(PATIENCE));
-    let ledger = Ledger::open(&place.path("state/ledger.db")).unwrap();
-    let mut jobs = ledger.jobs(JobFilter::default()).unwrap();
+    let mut jobs = Reader::open(&place.path("state/ledger.db")).unwrap().jobs(&JobFilter::default()).unwrap();
     jobs.sort_by_key(|job| job.key.role.name());
     let facts: Vec<_> = jobs.iter().map(|j| (j.key.role, j.state, j.attempts, j.counts.files_failed)).collect();
     let log = fs::read_to_string(place.path("state/transfers.jsonl")).unwrap();

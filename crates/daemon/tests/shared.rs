@@ -1,30 +1,89 @@
 //! An endpoint whose hosts keep their records in a coordinator: it outlives its first host, and the coordinator's silence and restoration.
 
-use cluster::coordinator::Coordinator;
+use cluster::coordinator::{Answer, Coordinator, Fault, FaultKind, Held, History, Lease};
 use conformance::coordinators::Memory;
 use daemon::endpoints::Replace;
 use daemon::hand_in::{Desk, Terms};
 use daemon::hosts::{Shared, known};
 use daemon::issue::write_ticket;
 use daemon::limited::{Limits, scope_of};
-use daemon::{Endpoint, EndpointBook, Error, ServeOptions, Served, Ticket, enrol};
-use model::{Class, Exit};
+use daemon::{ConnectOptions, Endpoint, EndpointBook, Error, ServeOptions, Served, Ticket, enrol};
+use model::warrant::{Signed, Verbs};
+use model::{Class, Exit, JobId, Warrant};
 use net::Identity;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
+use transfer::Reach;
+
+/// A coordinator that can be full: then it answers, and takes nothing.
+#[derive(Debug, Default)]
+struct Bounded {
+    memory: Arc<Memory>,
+    is_full: AtomicBool,
+}
+
+impl Bounded {
+    fn room(&self) -> Answer<()> {
+        let full = || Fault { kind: FaultKind::Silent, text: "no room".into(), advice: "make some".into() };
+        if self.is_full.load(Relaxed) { Err(full()) } else { Ok(()) }
+    }
+}
+
+impl Coordinator for Bounded {
+    fn get(&self, keys: &[String]) -> Answer<Vec<Option<Held>>> {
+        self.memory.get(keys)
+    }
+
+    fn list(&self, prefix: &str, most: usize) -> Answer<Vec<String>> {
+        self.memory.list(prefix, most)
+    }
+
+    fn change(&self, key: &str, seen: Option<&Held>, new: Option<&[u8]>, lease: Option<Lease>) -> Answer<bool> {
+        self.room()?;
+        self.memory.change(key, seen, new, lease)
+    }
+
+    fn grant(&self, seconds: u64) -> Answer<Lease> {
+        self.room()?;
+        self.memory.grant(seconds)
+    }
+
+    fn renew(&self, lease: Lease) -> Answer<bool> {
+        self.memory.renew(lease)
+    }
+
+    fn left_seconds(&self, lease: Lease) -> Answer<Option<(u64, u64)>> {
+        self.memory.left_seconds(lease)
+    }
+
+    fn end(&self, lease: Lease) -> Answer<()> {
+        self.memory.end(lease)
+    }
+
+    fn history(&self) -> History {
+        self.memory.history()
+    }
+
+    fn recall(&self, history: History) {
+        self.memory.recall(history);
+    }
+}
 
 struct Place {
     dir: TempDir,
     memory: Arc<Memory>,
+    bounded: Arc<Bounded>,
 }
 
 impl Place {
     fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("root/in")).unwrap();
-        Place { dir, memory: Arc::default() }
+        let bounded = Arc::<Bounded>::default();
+        Place { dir, memory: bounded.memory.clone(), bounded }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -32,7 +91,7 @@ impl Place {
     }
 
     fn coordinator(&self) -> Arc<dyn Coordinator> {
-        self.memory.clone()
+        self.bounded.clone()
     }
 
     fn serve(&self, name: &str, token: Option<&Ticket>) -> Result<Served, Error> {
@@ -61,6 +120,30 @@ impl Place {
         let hosts = self.at(name).book().list().unwrap();
         hosts.into_iter().filter(|host| host.seen.is_some()).map(|host| host.name).collect()
     }
+
+    /// Two hosts of one endpoint.
+    fn two(&self) -> (Served, Served) {
+        let first = self.serve("h1", None).unwrap();
+        let second = self.serve("h2", Some(&self.at("h1").book().invite("h2").unwrap())).unwrap();
+        (first, second)
+    }
+
+    /// A client that a ticket lets in, and where that was.
+    fn enrolled(&self, name: &str, ticket: &Ticket) -> (Identity, Endpoint) {
+        let (identity, book) = (Identity::generate().unwrap(), EndpointBook::new(self.path(name)));
+        enrol(ticket, "far", &identity, &book, Replace::SameIdentity).unwrap();
+        (identity, book.get("far").unwrap())
+    }
+}
+
+/// The endpoint as a client reaches it at one of its hosts.
+fn at(served: &Served, host: &Endpoint) -> Endpoint {
+    Endpoint { pin: served.pin(), addresses: vec![served.local_addr().to_string()], ..host.clone() }
+}
+
+/// What a host hands out, for another one.
+fn through(host: &Served, ticket: Ticket) -> Ticket {
+    Ticket { addresses: vec![host.local_addr().to_string()], pin: host.pin(), ..ticket }
 }
 
 fn limits(uses_max: Option<u32>) -> Limits {
@@ -148,6 +231,7 @@ fn while_the_coordinator_is_silent_known_clients_are_let_in_and_nobody_waits() {
     enrol(&served.ticket(), "far", &identity, &book, Replace::SameIdentity).unwrap();
     let host = book.get("far").unwrap();
     terms(&host, &identity).unwrap();
+    assert_eq!(known::ask(&host, &book, &identity).unwrap().working.len(), 1);
     place.memory.silence(true);
     let stranger = Identity::generate().unwrap();
     let refused =
@@ -160,11 +244,11 @@ fn while_the_coordinator_is_silent_known_clients_are_let_in_and_nobody_waits() {
     });
     assert!(terms(&host, &identity).unwrap().may_write);
     assert_eq!(known::ask(&host, &book, &identity).unwrap().working.len(), 1);
-    // A host that starts meanwhile waits for it, and lets nobody in before.
+    // A host that starts meanwhile waits for it, and lets nobody in before: nor does it say that somebody is no client.
     drop(served);
     let served = place.serve("h1", None).unwrap();
     let host = Endpoint { addresses: vec![served.local_addr().to_string()], ..host };
-    assert_eq!(terms(&host, &identity).unwrap_err().exit, Exit::Authentication);
+    assert_eq!(terms(&host, &identity).unwrap_err().exit, Exit::Temporary);
     place.memory.silence(false);
     until("the client to be let in again", || terms(&host, &identity).is_ok());
 }
@@ -172,21 +256,132 @@ fn while_the_coordinator_is_silent_known_clients_are_let_in_and_nobody_waits() {
 #[test]
 fn after_a_restoration_hosts_that_it_does_not_know_register_again_and_removed_ones_do_not() {
     let place = Place::new();
-    let _first = place.serve("h1", None).unwrap();
+    let first = place.serve("h1", None).unwrap();
     let invite = |name: &str| place.at("h1").book().invite(name).unwrap();
     let removed = place.serve("h2", Some(&invite("h2"))).unwrap();
     let token = invite("h3");
     until("both to be heard", || place.heard("h1") == ["h1", "h2"]);
+    let (identity, host) = place.enrolled("client", &first.ticket());
     let snapshot = place.memory.snapshot();
     let _third = place.serve("h3", Some(&token)).unwrap();
     until("the third to be heard", || place.heard("h1") == ["h1", "h2", "h3"]);
     place.memory.restore(&snapshot);
     until("the third to be heard again", || place.heard("h1") == ["h1", "h2", "h3"]);
-    place.at("h1").book().remove("h2").unwrap();
+    let is_shut = |served: &Served| terms(&at(served, &host), &identity).is_err_and(|e| e.exit == Exit::Authentication);
+    until("the second to be out", || {
+        // It comes back once, should it have noticed the restoration only now.
+        let _ = place.at("h1").book().remove("h2");
+        is_shut(&removed)
+    });
     drop(removed);
     let again = place.serve("h2", None).unwrap();
-    until("the others to be heard", || place.heard("h1") == ["h1", "h3"]);
-    drop(again);
+    until("the second to let nobody in", || is_shut(&again));
+    let names: Vec<_> = place.at("h1").book().list().unwrap().into_iter().map(|host| host.name).collect();
+    assert_eq!(names, ["h1", "h3"]);
+}
+
+#[test]
+fn a_client_that_was_never_at_a_host_is_told_to_come_back_while_the_coordinator_is_silent() {
+    let place = Place::new();
+    let (first, second) = place.two();
+    let (identity, host) = place.enrolled("client", &first.ticket());
+    place.memory.silence(true);
+    let host = at(&second, &host);
+    assert_eq!(terms(&host, &identity).unwrap_err().exit, Exit::Temporary);
+    place.memory.silence(false);
+    until("the client to be let in", || terms(&host, &identity).is_ok());
+}
+
+#[test]
+fn a_warrant_holds_at_a_host_where_its_client_never_was() {
+    let place = Place::new();
+    let (first, second) = place.two();
+    let ((client, _), holder) = (place.enrolled("client", &first.ticket()), Identity::generate().unwrap());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let warrant = Warrant {
+        holder: holder.pin(),
+        audience: second.pin(),
+        job: JobId([5; 16]),
+        verbs: Verbs { read: true, ..Verbs::default() },
+        not_before: now,
+        expires: now + 600,
+        id: [9; 16],
+        paths: vec![b"in".to_vec()],
+    };
+    let welcome = |issuer: &Identity| {
+        let signature = issuer.sign(&warrant.signed_bytes());
+        let warrant = warrant.clone();
+        let credential = Signed { warrant, issuer: issuer.spki().try_into().unwrap(), signature }.encode();
+        let options = ConnectOptions::default();
+        let reach = Reach { name: "far", pin: second.pin(), credential, identity: &holder, options: &options };
+        let client = reach.connect(&[second.local_addr().to_string()]).unwrap();
+        client.welcome().map(drop).map_err(|e| e.to_string())
+    };
+    welcome(&client).unwrap();
+    assert!(welcome(&Identity::generate().unwrap()).unwrap_err().contains("not enrolled here"));
+}
+
+#[test]
+fn the_ticket_of_a_host_that_was_removed_lets_in_nobody_new() {
+    let place = Place::new();
+    let (first, second) = place.two();
+    let own = through(&first, second.ticket());
+    let (identity, host) = place.enrolled("client", &own);
+    place.at("h1").book().remove("h2").unwrap();
+    let refused = |ticket: &Ticket| {
+        let book = EndpointBook::new(place.path("thief"));
+        let thief = Identity::generate().unwrap();
+        enrol(ticket, "far", &thief, &book, Replace::SameIdentity).is_err_and(|e| e.exit == Exit::Authentication)
+    };
+    assert!(refused(&own));
+    // Whoever came by it stays.
+    assert!(terms(&host, &identity).unwrap().may_write);
+    // Started again, it makes none that lets anybody in, before it is a host again.
+    drop(second);
+    let second = place.serve("h2", None).unwrap();
+    assert!(refused(&through(&first, second.ticket())));
+    drop(second);
+    let second = place.serve("h2", Some(&place.at("h1").book().invite("h2").unwrap())).unwrap();
+    assert!(refused(&own));
+    place.enrolled("other", &through(&first, second.ticket()));
+}
+
+#[test]
+fn a_narrower_ticket_takes_nothing_from_a_client_that_came_by_a_hosts_own() {
+    let place = Place::new();
+    let first = place.serve("h1", None).unwrap();
+    let (identity, host) = place.enrolled("client", &first.ticket());
+    let (_, narrow) = place.at("h1").issue().create(limits(None)).unwrap();
+    let book = EndpointBook::new(place.path("client"));
+    enrol(&narrow, "far", &identity, &book, Replace::SameIdentity).unwrap();
+    let told = terms(&host, &identity).unwrap();
+    assert!(told.may_write && told.path != b"in", "{told:?}");
+}
+
+#[test]
+fn while_nothing_can_be_written_clients_are_let_in_that_can_be_read() {
+    let place = Place::new();
+    let (first, second) = place.two();
+    let (identity, host) = place.enrolled("client", &first.ticket());
+    // What is said of the hosts has ended, and they cannot say it again.
+    place.bounded.is_full.store(true, Relaxed);
+    place.memory.advance(31);
+    terms(&at(&second, &host), &identity).unwrap();
+}
+
+#[test]
+fn a_host_that_starts_while_nothing_can_be_written_tells_of_the_others() {
+    let place = Place::new();
+    let (first, second) = place.two();
+    let (identity, host) = place.enrolled("client", &first.ticket());
+    until("both to be heard", || place.heard("h1") == ["h1", "h2"]);
+    place.bounded.is_full.store(true, Relaxed);
+    drop(second);
+    let second = place.serve("h2", None).unwrap();
+    let kept = tempfile::tempdir().unwrap();
+    let told = known::ask(&at(&second, &host), &EndpointBook::new(kept.path()), &identity).unwrap().working;
+    let pins: Vec<_> = told.iter().map(|host| host.pin).collect();
+    assert_eq!(pins, [second.pin(), first.pin()]);
 }
 
 #[test]

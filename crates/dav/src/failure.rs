@@ -94,9 +94,21 @@ impl Failure {
             Why::NoRoom => FailureKind::NoSpace,
             Why::InTheWay => FailureKind::InTheWay,
             Why::Damaged => FailureKind::WriteError,
-            _ if operation.starts_with("read") => FailureKind::ReadError,
-            _ => FailureKind::Other,
+            _ => FailureKind::Other.or_by(operation),
         };
         store::Error::of_kind(kind, operation, subject, &self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_that_failed_is_an_error_of_writing() {
+        let failure = Failure::of_status(502, false);
+        let kind = |operation| failure.on(operation, b"f").kind;
+        assert_eq!((kind("write file"), kind("read file")), (FailureKind::WriteError, FailureKind::ReadError));
+        assert_eq!(kind("publish"), FailureKind::Other);
     }
 }

@@ -3,7 +3,7 @@
 //! Files are staged at the top of the destination.
 //!
 //! Invariants: a name appears by one MOVE of what lies complete at the server, and was compared there as far as the server can; no MOVE
-//! goes to the name of a directory, which would be removed with all in it.
+//! goes to the name of a directory, which would be removed with all in it. A name that was decided on is not held any longer.
 
 use crate::failure::{Failure, Why};
 use crate::habits::{Habits, STAGED_PREFIX, mark};
@@ -13,7 +13,8 @@ use crate::path;
 use crate::site::Site;
 use crate::third_party::ThirdParty;
 use model::{Entry, FailureKind, ObjectId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,8 +36,22 @@ pub struct Directory {
     /// For reports: empty, or with a slash behind it.
     pub shown: Vec<u8>,
     pub is_fresh: bool,
-    /// What was there when it was first looked at, and what the job put there since.
-    children: Mutex<Option<BTreeMap<Vec<u8>, Stat>>>,
+    names: Mutex<Names>,
+}
+
+/// What is known of the names in a directory.
+#[derive(Default)]
+struct Names {
+    /// What was there when it was first looked at, and was not told since.
+    listed: Option<BTreeMap<Vec<u8>, Stat>>,
+    /// Of names that were told, or that the job put there, a hash each: when one comes again the server is asked.
+    known: HashSet<u64>,
+}
+
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What is to get its name.
@@ -49,32 +64,32 @@ pub struct Complete<'a> {
 
 impl Directory {
     pub fn new(path: Vec<u8>, shown: Vec<u8>, is_fresh: bool) -> Arc<Directory> {
-        let children = Mutex::new(is_fresh.then(BTreeMap::new));
-        Arc::new(Directory { path, shown, is_fresh, children })
+        let names = Names { listed: is_fresh.then(BTreeMap::new), ..Names::default() };
+        Arc::new(Directory { path, shown, is_fresh, names: Mutex::new(names) })
     }
-}
 
-pub fn fault(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
-    Error::of_kind(kind, operation, entry.name.as_bytes(), why)
+    /// The job put something there.
+    pub fn note(&self, name: &[u8]) {
+        self.names.lock().unwrap().known.insert(hash(name));
+    }
 }
 
 impl Job {
     pub fn directory(&self, id: ObjectId) -> Result<Arc<Directory>> {
         let found = self.directories.lock().unwrap().get(&id).cloned();
-        found.ok_or_else(|| Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there"))
+        found.ok_or_else(Error::no_directory)
     }
 
     pub fn path(&self, entry: &Entry) -> Result<Vec<u8>> {
         if entry.name.as_bytes().starts_with(store::STAGING_PREFIX) {
-            let why = "names that begin so are kept for what is being copied";
-            return Err(fault(FailureKind::NameRefused, "name file", entry, why));
+            return Err(Error::name_kept(entry));
         }
         Ok(path::below(&self.directory(entry.parent)?.path, entry.name.as_bytes()))
     }
 
     pub fn may_write(&self) -> Result<()> {
         match self.is_rehearsal {
-            true => Err(Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing")),
+            true => Err(Error::rehearses()),
             false => Ok(()),
         }
     }
@@ -100,17 +115,22 @@ impl Job {
         Ok(if self.habits()?.takes_times { vec![("X-OC-Mtime", seconds.to_string())] } else { Vec::new() })
     }
 
-    /// Looks at what is in a directory, which is listed once.
-    pub fn in_directory<T>(
-        &self,
-        directory: &Directory,
-        look: impl FnOnce(&mut BTreeMap<Vec<u8>, Stat>) -> T,
-    ) -> Result<T> {
-        let mut children = directory.children.lock().unwrap();
-        if children.is_none() {
-            *children = Some(self.list(directory)?);
+    /// What stands at a name in a directory. The directory is listed once; a name that comes again is looked at.
+    pub fn there(&self, directory: &Directory, name: &[u8]) -> Result<Option<Stat>> {
+        let mut names = directory.names.lock().unwrap();
+        if names.known.contains(&hash(name)) {
+            drop(names);
+            let path = path::below(&directory.path, name);
+            return self.site.find(&path).map_err(|failure| failure.on("look at", &path));
         }
-        Ok(look(children.get_or_insert_default()))
+        if names.listed.is_none() {
+            names.listed = Some(self.list(directory)?);
+        }
+        let there = names.listed.get_or_insert_default().remove(name);
+        if there.is_some() {
+            names.known.insert(hash(name));
+        }
+        Ok(there)
     }
 
     fn list(&self, directory: &Directory) -> Result<BTreeMap<Vec<u8>, Stat>> {
@@ -131,11 +151,9 @@ impl Job {
 
     pub fn decide(&self, entry: &Entry) -> Result<Decision> {
         let above = self.directory(entry.parent)?;
-        let there = self.in_directory(&above, |children| children.get(entry.name.as_bytes()).cloned())?;
-        let Some(there) = there else { return Ok(Decision::Absent) };
+        let Some(there) = self.there(&above, entry.name.as_bytes())? else { return Ok(Decision::Absent) };
         if there.is_directory {
-            let why = "a directory stands where a file is to be";
-            return Err(fault(FailureKind::InTheWay, "replace", entry, why));
+            return Err(Error::directory_there("replace", entry));
         }
         if there.size_bytes == entry.size_bytes() && self.is_current(entry, &there)? {
             return Ok(Decision::Same);
@@ -164,10 +182,7 @@ impl Job {
         let is_fresh = self.directory(entry.parent)?.is_fresh;
         if rule == PublishRule::Replace || !(habits.keeps || is_fresh) {
             match self.site.find(&to).map_err(failed)? {
-                Some(there) if there.is_directory => {
-                    let why = "a directory stands where a file is to be";
-                    return Err(fault(FailureKind::InTheWay, "publish", entry, why));
-                }
+                Some(there) if there.is_directory => return Err(Error::directory_there("publish", entry)),
                 Some(_) if rule == PublishRule::NoReplace => return Err(in_the_way(entry)),
                 _ => {}
             }
@@ -188,13 +203,9 @@ impl Job {
         // Where escapes are needed a server may have taken them for something else.
         if path::encoded(&to).as_bytes() != to && self.site.find(&to).map_err(failed)?.is_none() {
             let why = "the server gave it another name, of which it spoilt the special characters";
-            return Err(fault(FailureKind::NameRefused, "publish", entry, why));
+            return Err(Error::of_entry(FailureKind::NameRefused, "publish", entry, why));
         }
-        let above = self.directory(entry.parent)?;
-        let stat = Stat { size_bytes: size, ..Stat::default() };
-        if let Some(children) = above.children.lock().unwrap().as_mut() {
-            children.insert(entry.name.as_bytes().to_vec(), stat);
-        }
+        self.directory(entry.parent)?.note(entry.name.as_bytes());
         Ok(())
     }
 
@@ -226,5 +237,39 @@ fn begun(name: &[u8]) -> i64 {
 }
 
 fn in_the_way(entry: &Entry) -> Error {
-    fault(FailureKind::InTheWay, "publish", entry, "something appeared there meanwhile")
+    Error::of_entry(FailureKind::InTheWay, "publish", entry, "something appeared there meanwhile")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::SiteConfig;
+    use fakes::dav::Manners;
+    use web::{Origin, Stop};
+
+    #[test]
+    fn a_name_that_was_told_is_held_no_longer_and_looked_at_when_it_comes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &str| std::fs::write(dir.path().join(name), content).unwrap();
+        write("f", "one");
+        let address = fakes::dav::start(dir.path(), Manners::default(), Arc::new(|_| None));
+        let origin = Origin::parse(&format!("http://{address}")).unwrap();
+        let site = Site::new(origin, None, false, &SiteConfig::default(), Stop::default()).unwrap();
+        let root = Directory::new(b"/".to_vec(), Vec::new(), false);
+        let job = Job {
+            site: Arc::new(site),
+            held: Held::default(),
+            is_rehearsal: true,
+            third_party: ThirdParty::default(),
+            directories: Mutex::default(),
+        };
+        let size_of = |name: &[u8]| job.there(&root, name).unwrap().map(|there| there.size_bytes);
+        assert_eq!((size_of(b"f"), size_of(b"g")), (Some(3), None));
+        assert!(root.names.lock().unwrap().listed.as_ref().is_some_and(BTreeMap::is_empty), "a name is held");
+        write("f", "three");
+        write("g", "new");
+        assert_eq!((size_of(b"f"), size_of(b"g")), (Some(5), None), "what is another's is seen when it is in the way");
+        root.note(b"g");
+        assert_eq!(size_of(b"g"), Some(3));
+    }
 }

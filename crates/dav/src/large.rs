@@ -2,11 +2,12 @@
 //!
 //! Servers take no part of a file, so that nothing of a PUT that broke off can be gone on with: the file is sent again.
 //!
-//! Invariant: what was sent and is not published is removed.
+//! Invariant: what was sent and is not published is removed, what servers were told to copy and gave up too.
 
 use crate::failure::{Failure, Why};
 use crate::job::{Complete, Job};
 use crate::reading::DavFile;
+use crate::third_party::Copied;
 use model::{Entry, ExtentSet, FailureKind};
 use simd_adler32::Adler32;
 use std::sync::{Arc, Mutex};
@@ -16,11 +17,13 @@ use web::Upload;
 pub struct DavLarge {
     job: Arc<Job>,
     entry: Entry,
-    staged: Vec<u8>,
     state: Mutex<State>,
 }
 
 struct State {
+    staged: Vec<u8>,
+    /// Where a copy between servers came to nothing.
+    given_up: Vec<Vec<u8>>,
     upload: Option<Upload>,
     at: u64,
     adler: Adler32,
@@ -37,10 +40,18 @@ impl DavLarge {
     pub fn begin(job: Arc<Job>, entry: &Entry) -> Result<DavLarge> {
         job.may_write()?;
         job.path(entry)?;
-        let staged = job.staged_path()?;
-        let adler = Adler32::new();
-        let state = State { upload: None, at: 0, adler, copied: None, is_there: false, is_sent: false, is_over: false };
-        Ok(DavLarge { job, entry: entry.clone(), staged, state: Mutex::new(state) })
+        let state = State {
+            staged: job.staged_path()?,
+            given_up: Vec::new(),
+            upload: None,
+            at: 0,
+            adler: Adler32::new(),
+            copied: None,
+            is_there: false,
+            is_sent: false,
+            is_over: false,
+        };
+        Ok(DavLarge { job, entry: entry.clone(), state: Mutex::new(state) })
     }
 
     fn refused(&self, why: &str) -> Error {
@@ -55,7 +66,7 @@ impl DavLarge {
         let length = Some(self.entry.size_bytes()).filter(|size| *size > 0);
         let headers = self.job.time(&self.entry)?;
         state.is_there = true;
-        let begun = self.job.site.begin(&self.staged, &headers, length);
+        let begun = self.job.site.begin(&state.staged, &headers, length);
         state.upload = Some(begun.map_err(|failure| self.failed(&failure))?);
         Ok(())
     }
@@ -80,7 +91,7 @@ impl DavLarge {
         if state.upload.is_none() {
             state.is_there = true;
             let headers = self.job.time(&self.entry)?;
-            self.job.site.put(&self.staged, &headers, b"").map_err(|failure| self.failed(&failure))?;
+            self.job.site.put(&state.staged, &headers, b"").map_err(|failure| self.failed(&failure))?;
         }
         state.upload.take().map_or(Ok(()), |upload| self.answer(upload))?;
         state.is_sent = true;
@@ -90,8 +101,14 @@ impl DavLarge {
     fn remove(&self, state: &mut State) {
         let is_cut = state.upload.take().is_some();
         if !std::mem::replace(&mut state.is_over, true) && state.is_there {
-            self.job.remove_staged_now(&self.staged, is_cut);
+            self.job.remove_staged_now(&state.staged, is_cut);
         }
+        self.sweep(state);
+    }
+
+    /// What was given up may have appeared since.
+    fn sweep(&self, state: &mut State) {
+        state.given_up.drain(..).for_each(|path| self.job.remove_staged(&path));
     }
 }
 
@@ -126,12 +143,12 @@ impl StagedFile for DavLarge {
         if state.at > 0 || state.is_over || source.size_bytes() != self.entry.size_bytes() {
             return false;
         }
-        let copied = self.job.third_party.copy(source, &self.job.site, &self.staged);
-        if let Some(adler) = copied {
-            (state.at, state.is_there, state.is_sent) = (source.size_bytes(), true, true);
-            state.copied = Some(adler);
-        }
-        copied.is_some()
+        let (Ok(first), Ok(second)) = (self.job.staged_path(), self.job.staged_path()) else { return false };
+        let copied = self.job.third_party.copy(source, &self.job.site, [first, second], &mut state.given_up);
+        let Some(Copied { path, adler }) = copied else { return false };
+        (state.at, state.is_there, state.is_sent) = (source.size_bytes(), true, true);
+        (state.staged, state.copied) = (path, Some(adler));
+        true
     }
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<usize> {
@@ -162,7 +179,7 @@ impl StagedFile for DavLarge {
         let mut state = self.state.lock().unwrap();
         let size_bytes = state.at;
         self.finish(&mut state, size_bytes)?;
-        self.job.reread(&self.staged, check)
+        self.job.reread(&state.staged, check)
     }
 
     fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
@@ -172,8 +189,9 @@ impl StagedFile for DavLarge {
         }
         self.finish(&mut state, entry.size_bytes())?;
         let adler = state.copied.unwrap_or_else(|| state.adler.finish());
-        self.job.publish(&Complete { staged: &self.staged, entry, rule, adler })?;
+        self.job.publish(&Complete { staged: &state.staged, entry, rule, adler })?;
         state.is_over = true;
+        self.sweep(&mut state);
         Ok(())
     }
 

@@ -33,12 +33,18 @@ struct Place {
     is_directory: bool,
 }
 
-fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
-    OpenError::Refused { why, text: text.into(), advice: advice.to_owned() }
-}
-
 fn of_failure(shown: &str, failure: &Failure) -> OpenError {
+    // No token that was found is sent there (`token`).
+    let is_clear = shown.split_once("://").is_some_and(|(scheme, rest)| {
+        let origin = origin(scheme, rest.split('/').next().unwrap_or(rest));
+        origin.is_ok_and(|origin| !origin.is_tls && !origin.is_loopback())
+    });
     let (why, advice) = match failure.why {
+        Why::Credentials if is_clear => (
+            Refused::Keys,
+            "name a file with a valid token as token_file in the server's table: without encryption another host is sent no other token \
+             (docs/webdav.md)",
+        ),
         Why::Credentials => (
             Refused::Keys,
             "get a new token, and put it into BEARER_TOKEN or the file that BEARER_TOKEN_FILE names (docs/webdav.md)",
@@ -62,7 +68,7 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
         ),
         _ => (Refused::Request, "check the URL: davs://HOST:PORT/PATH of a WebDAV server, or https:// of one file"),
     };
-    refused(why, format!("{shown}: {failure}"), advice)
+    OpenError::refused(why, format!("{shown}: {failure}"), advice)
 }
 
 /// Where requests to `davs://HOST:PORT` and the like go.
@@ -83,7 +89,8 @@ impl Sites {
             let meant = endpoint.and_then(|(scheme, authority)| self::origin(scheme, authority).ok());
             let Some(meant) = meant else {
                 let text = format!("{:?} is no address of a WebDAV server", table.endpoint);
-                return Err(refused(Refused::Request, text, "write endpoint = \"davs://HOST:PORT\" in its table"));
+                let advice = "write endpoint = \"davs://HOST:PORT\" in its table";
+                return Err(OpenError::refused(Refused::Request, text, advice));
             };
             if meant == *origin {
                 return Ok(table.clone());
@@ -99,12 +106,13 @@ impl Sites {
         let is_plain = scheme.starts_with("http");
         if authority.contains('@') {
             let text = "a URL must not hold a user name or password";
-            return Err(refused(Refused::Request, text, "tokens are taken from BEARER_TOKEN or BEARER_TOKEN_FILE"));
+            let advice = "tokens are taken from BEARER_TOKEN or BEARER_TOKEN_FILE";
+            return Err(OpenError::refused(Refused::Request, text, advice));
         }
         if is_plain && written.iter().any(|byte| b"?#".contains(byte)) {
             let text =
                 format!("the {scheme}:// URL has a query, which may be a secret that others on this host could read");
-            return Err(refused(
+            return Err(OpenError::refused(
                 Refused::Request,
                 text,
                 "name the file without `?`, or write it as %3F if it is part of the name",
@@ -115,16 +123,17 @@ impl Sites {
         let config = self.config(&origin)?;
         if !origin.is_tls && !origin.is_loopback() && !config.allow_clear {
             let text = format!("{shown}: the connection is not encrypted");
-            return Err(refused(Refused::Request, text, "use davs:// or https://"));
+            return Err(OpenError::refused(Refused::Request, text, "use davs:// or https://"));
         }
         let path = if is_plain { path::decoded(&String::from_utf8_lossy(written)) } else { written.to_vec() };
         let names = path::names(&path).map_err(|why| {
-            refused(Refused::Request, format!("{location} is not a path: {why}"), "name a path without `.` and `..`")
+            let text = format!("{location} is not a path: {why}");
+            OpenError::refused(Refused::Request, text, "name a path without `.` and `..`")
         })?;
         let is_directory = names.is_empty() || path.ends_with(b"/");
         if is_plain && is_directory {
             let text = format!("{location} names no file");
-            return Err(refused(
+            return Err(OpenError::refused(
                 Refused::Request,
                 text,
                 "directories are listed with davs://, if the server does WebDAV",
@@ -144,7 +153,7 @@ impl Sites {
         if let Some(site) = open.get(shown) {
             return Ok(site.clone());
         }
-        let token = token::find(config.token_file.as_deref());
+        let token = token::find(config.token_file.as_deref(), &origin);
         let site = token.and_then(|token| Site::new(origin, token, is_plain, config, self.stop.clone()));
         let site = Arc::new(site.map_err(|failure| of_failure(shown, &failure))?);
         open.insert(shown.to_owned(), site.clone());
@@ -159,7 +168,7 @@ impl store::open::Opener for Sites {
             let place = self.place(location)?;
             if site.as_ref().is_some_and(|site| !Arc::ptr_eq(site, &place.site)) {
                 let text = "the sources are on several servers";
-                return Err(refused(Refused::Request, text, "give a command for each server"));
+                return Err(OpenError::refused(Refused::Request, text, "give a command for each server"));
             }
             let stat = place.site.stat(&place.path).map_err(|failure| of_failure(&location.to_string(), &failure))?;
             is_single &= !stat.is_directory;
@@ -184,7 +193,7 @@ impl store::open::Opener for Sites {
         let site = place.site.clone();
         if site.is_plain {
             let text = format!("{}:// is for reading single files", location.scheme());
-            return Err(refused(Refused::Unable, text, "write to a WebDAV server as davs://HOST:PORT/PATH"));
+            return Err(OpenError::refused(Refused::Unable, text, "write to a WebDAV server as davs://HOST:PORT/PATH"));
         }
         let shown = location.to_string();
         let failed = |failure: Failure| of_failure(&shown, &failure);
@@ -211,7 +220,7 @@ impl store::open::Opener for Sites {
         let place = self.place(location)?;
         if place.site.is_plain && how != How::Look {
             let text = format!("{}:// is for reading single files", location.scheme());
-            return Err(refused(Refused::Unable, text, "name a WebDAV server as davs://HOST:PORT/PATH"));
+            return Err(OpenError::refused(Refused::Unable, text, "name a WebDAV server as davs://HOST:PORT/PATH"));
         }
         if let (How::Make { with_parents: true }, Some(name)) = (how, &place.name) {
             let above = place.path.len() - name.as_bytes().len();
@@ -232,5 +241,26 @@ impl store::open::Opener for Sites {
             place.site.make_directories(above).map_err(|failure| failed(failure.on("make directory", path)))?;
         }
         Ok(Box::new(DavShelf::new(place.site, below, names.is_empty())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_file_is_asked_for_where_no_other_token_is_sent() {
+        for (shown, wants_file) in [
+            ("dav://far:80/d", true),
+            ("http://localhost.far/f", true),
+            ("dav://127.0.0.1:8080/d", false),
+            ("http://[::1]/f", false),
+            ("dav://localhost", false),
+            ("davs://far/d", false),
+        ] {
+            let refused = of_failure(shown, &Failure::of_status(401, false));
+            let OpenError::Refused { why, advice, .. } = refused else { panic!("{shown} is not refused") };
+            assert_eq!((why, advice.contains("token_file")), (Refused::Keys, wants_file), "{shown}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 use crate::failure::{Failure, Result, Why};
 use crate::listing::Stat;
 use crate::site::Site;
+use model::adler32::combine;
 use model::{Extent, FailureKind, Generation};
 use simd_adler32::Adler32;
 use std::any::Any;
@@ -16,7 +17,6 @@ use web::Response;
 
 /// Times that a range is continued after its connection broke.
 const CONTINUED_MAX: u32 = 4;
-const ADLER_MODULUS: u64 = 65_521;
 
 pub struct DavFile {
     site: Arc<Site>,
@@ -188,15 +188,6 @@ impl DavFile {
     }
 }
 
-/// The Adler-32 of two texts behind one another, from that of each and the length of the second.
-fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
-    let parts = |of: u32| (u64::from(of & 0xffff), u64::from(of >> 16));
-    let ((a, b), (c, d)) = (parts(first), parts(second));
-    let low = (a + c + ADLER_MODULUS - 1) % ADLER_MODULUS;
-    let high = (b + d + (second_bytes % ADLER_MODULUS) * (a + ADLER_MODULUS - 1)) % ADLER_MODULUS;
-    (high << 16 | low) as u32
-}
-
 /// Of `adler32=1fd049db`, perhaps among others.
 pub fn adler32(digests: &str) -> Option<u32> {
     let pairs = digests.split(',').filter_map(|one| one.trim().split_once('='));
@@ -236,20 +227,6 @@ impl SourceFile for DavFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn checksums_of_parts_make_that_of_the_whole() {
-        let bytes: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 % 251) as u8).collect();
-        let of = |bytes: &[u8]| {
-            let mut adler = Adler32::new();
-            adler.write(bytes);
-            adler.finish()
-        };
-        for cut in [0, 1, 65_521, 131_072, 200_000] {
-            let (head, tail) = bytes.split_at(cut);
-            assert_eq!(combine(of(head), of(tail), tail.len() as u64), of(&bytes), "{cut}");
-        }
-    }
 
     #[test]
     fn a_digest_is_found_among_others() {

@@ -12,7 +12,7 @@ use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
 use std::any::Any;
 use std::sync::Arc;
-use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
+use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Visit};
 
 use web::{WIDTH, in_parallel};
 
@@ -86,7 +86,7 @@ impl DavShelf {
 
     fn changeable(&self) -> Result<()> {
         match self.is_root || self.path.len() <= 1 {
-            true => Err(failed(FailureKind::NameRefused, "change", "this is the root itself, which stays")),
+            true => Err(Error::root_stays()),
             false => Ok(()),
         }
     }
@@ -150,24 +150,10 @@ impl Told<'_, '_> {
     }
 }
 
-fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
-    Error::of_kind(kind, operation, b"", why)
-}
-
 impl Shelf for DavShelf {
     fn look(&self) -> Result<FileStatus> {
         let stat = self.site.stat(&self.path).map_err(|failure| failure.on("look at", b""))?;
         Ok(self.status(&stat))
-    }
-
-    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
-        self.walk(levels, slots, &mut |found| match found {
-            Visit::Object { path, status, is_last, .. } => {
-                visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
-            }
-            Visit::Failed { path, error } => visit(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) }),
-            Visit::Left { .. } => true,
-        });
     }
 
     fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
@@ -217,19 +203,21 @@ impl Shelf for DavShelf {
 
     fn make(&self, may_be_there: bool) -> Result<bool> {
         let made = |failure: Failure| failure.on("make directory", b"");
+        let taken = || Error::of_kind(FailureKind::InTheWay, "make directory", b"", "something has that name");
         match self.site.find(&self.path).map_err(made)? {
             Some(there) if there.is_directory && may_be_there => return Ok(false),
-            Some(_) => return Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+            Some(_) => return Err(taken()),
             None => {}
         }
         // Some servers make what is missing above it, which was not asked for.
         let slash = self.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         if slash > 0 && self.site.find(&self.path[..slash]).map_err(made)?.is_none() {
-            return Err(failed(FailureKind::NotFound, "make directory", "the directory above it is not there"));
+            let why = "the directory above it is not there";
+            return Err(Error::of_kind(FailureKind::NotFound, "make directory", b"", why));
         }
         match self.site.make_directory(&self.path).map_err(made)? {
             is_new if is_new || may_be_there => Ok(is_new),
-            _ => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+            _ => Err(taken()),
         }
     }
 
@@ -243,7 +231,7 @@ impl Shelf for DavShelf {
         to.changeable()?;
         let renamed = |failure: Failure| failure.on("rename", b"");
         self.site.stat(&self.path).map_err(renamed)?;
-        let in_the_way = |why| Err(failed(FailureKind::InTheWay, "rename", why));
+        let in_the_way = |why| Err(Error::of_kind(FailureKind::InTheWay, "rename", b"", why));
         match self.site.find(&to.path).map_err(renamed)? {
             Some(there) if there.is_directory => return in_the_way("a directory has that name"),
             Some(_) if !may_replace => return in_the_way("something has that name"),
@@ -270,10 +258,10 @@ impl Shelf for DavShelf {
         self.changeable()?;
         let found = self.look()?;
         if version.is_some_and(|version| *version != found.version()) {
-            return Err(failed(FailureKind::Changed, "remove", "it changed meanwhile and stays"));
+            return Err(Error::other_version());
         }
         if found.is_directory() && !may_be_directory {
-            return Err(failed(FailureKind::InTheWay, "remove", "it is a directory"));
+            return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "it is a directory"));
         }
         self.site.remove_one(&self.path, found.is_directory()).map_err(|failure| failure.on("remove", b""))?;
         let mut tally = Tally::default();

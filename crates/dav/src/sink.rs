@@ -4,7 +4,7 @@
 //! was seen to be empty, because servers remove one with all that is in it.
 
 use crate::failure::Failure;
-use crate::job::{Directory, Job, fault};
+use crate::job::{Directory, Job};
 use crate::large::DavLarge;
 use crate::listing::{Stat, untouchable};
 use crate::path;
@@ -13,11 +13,12 @@ use crate::site::Site;
 use crate::small::DavSinkLane;
 use crate::third_party::ThirdParty;
 use model::{Entry, FailureKind, Name, ObjectId};
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use store::{
-    Abilities, Decision, Fate, Held, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
-    StagedFile, ToPublish,
+    Abilities, Alike, Decision, Error, Fate, Held, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
+    SourceFile, Staged, StagedFile, ToPublish,
 };
 use web::{WIDTH, in_parallel};
 
@@ -47,17 +48,16 @@ impl DavSink {
     fn find_directory(&self, entry: &Entry, makes: bool) -> Result<()> {
         let above = self.job.directory(entry.parent)?;
         let path = self.job.path(entry)?;
-        let there = self.job.in_directory(&above, |children| children.get(entry.name.as_bytes()).cloned())?;
+        let there = self.job.there(&above, entry.name.as_bytes())?;
         if there.as_ref().is_some_and(|there| !there.is_directory) {
             let why = "a file stands where a directory is needed";
-            return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
+            return Err(Error::of_entry(FailureKind::InTheWay, "make directory", entry, why));
         }
         let mut is_fresh = there.is_none();
         if is_fresh && makes && !self.job.is_rehearsal {
             // Another job may have been faster.
             is_fresh = self.job.site.make_directory(&path).map_err(|failure| failure.on("make directory", &path))?;
-            let stat = Stat { is_directory: true, ..Stat::default() };
-            self.job.in_directory(&above, |children| _ = children.insert(entry.name.as_bytes().to_vec(), stat))?;
+            above.note(entry.name.as_bytes());
         }
         let shown = [&above.shown, entry.name.as_bytes(), b"/"].concat();
         self.job.directories.lock().unwrap().insert(entry.id, Directory::new(path, shown, is_fresh));
@@ -107,6 +107,7 @@ impl Sink for DavSink {
         Ok(SinkFacts {
             file_system: "webdav",
             is_memory_backed: false,
+            cannot_sync: false,
             free_bytes: u64::MAX,
             free_inodes: None,
             order: Order::EachObject,
@@ -159,13 +160,15 @@ impl Sink for DavSink {
                     continue;
                 }
             };
+            let alike = LazyCell::new(|| Alike::of(children.keys().map(Vec::as_slice)));
             for (name, stat) in &children {
                 if !(prune.goes_on)() {
                     return;
                 }
-                let is_listed = Name::new(name).is_ok_and(|name| (prune.is_listed)(*id, &name));
-                if !is_listed {
-                    let shown = [&directory.shown[..], name].concat();
+                let shown = [&directory.shown[..], name].concat();
+                let stays = Name::new(name)
+                    .is_ok_and(|name| (prune.is_listed)(*id, &name) || prune.keeps_alike(*id, &name, &shown, &alike));
+                if !stays {
                     self.prune_one(&path::below(&directory.path, name), &shown, stat, prune);
                 }
             }
@@ -173,7 +176,7 @@ impl Sink for DavSink {
     }
 
     fn make_symlink(&self, entry: &Entry, _: PublishRule) -> Result<bool> {
-        Err(fault(FailureKind::Special, "skip", entry, "a WebDAV server has no symbolic links"))
+        Err(Error::of_entry(FailureKind::Special, "skip", entry, "a WebDAV server has no symbolic links"))
     }
 
     fn notes(&self) -> Vec<String> {
@@ -193,7 +196,7 @@ impl Sink for DavSink {
     }
 
     fn begin_growing(&self, entry: &Entry, _: &str, _: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        Err(fault(FailureKind::Other, "write file", entry, "a file cannot grow at a WebDAV server"))
+        Err(Error::of_entry(FailureKind::Other, "write file", entry, "a file cannot grow at a WebDAV server"))
     }
 
     fn has_journal(&self, _: &Entry, _: &str) -> bool {

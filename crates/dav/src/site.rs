@@ -211,7 +211,7 @@ impl Site {
         if token.as_deref() != refused {
             return true;
         }
-        match token::find(self.token_file.as_deref()) {
+        match token::find(self.token_file.as_deref(), self.origin()) {
             Ok(Some(found)) if Some(&found[..]) != refused => {
                 *token = Some(found);
                 true

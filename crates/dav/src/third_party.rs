@@ -2,7 +2,8 @@
 //! other, or to send to it.
 //!
 //! Invariants: what a server says that it copied counts when both state the same Adler-32 of it and the same length; a token goes to
-//! another server only if the user gave both the same one, and otherwise as a macaroon for one path and one hour.
+//! another server only if the user gave both the same one, and otherwise as a macaroon for one path and one hour. What was given up may
+//! still be written: nothing else is written to its name.
 
 use crate::failure::{Failure, Result, Why};
 use crate::path;
@@ -69,6 +70,12 @@ impl ThirdParty {
     }
 }
 
+/// A file that the second server has.
+pub struct Copied {
+    pub path: Vec<u8>,
+    pub adler: u32,
+}
+
 /// The two ends of one copy.
 struct Ends<'a> {
     source: &'a Site,
@@ -79,8 +86,15 @@ struct Ends<'a> {
 }
 
 impl ThirdParty {
-    /// Has two servers copy a file to where it is staged at the second; returns its Adler-32. Nothing where this host has to do it.
-    pub fn copy(&self, file: &DavFile, target: &Site, to: &[u8]) -> Option<u32> {
+    /// Has two servers copy a file to where it is staged at the second. Nothing where this host has to do it. Each attempt has a path of
+    /// its own; those in `given_up` may be there, and appear yet.
+    pub fn copy(
+        &self,
+        file: &DavFile,
+        target: &Site,
+        paths: [Vec<u8>; 2],
+        given_up: &mut Vec<Vec<u8>>,
+    ) -> Option<Copied> {
         let source = file.site();
         let is_secure = |origin: &Origin| origin.is_tls || origin.is_loopback();
         if !self.may_try() || source.is_plain {
@@ -90,19 +104,20 @@ impl ThirdParty {
             self.refused("one of the two connections is not encrypted".to_owned(), true);
             return None;
         }
-        let ends = Ends { source, target, from: file.path(), to, size_bytes: file.size_bytes() };
         let mut refusals = Vec::new();
-        for is_fetch in [true, false] {
+        for (is_fetch, path) in [true, false].into_iter().zip(paths) {
+            let ends = Ends { source, target, from: file.path(), to: &path, size_bytes: file.size_bytes() };
             let copied = if is_fetch { ends.fetch() } else { ends.send() };
             match copied.and_then(|()| ends.judge()) {
                 Ok(adler) => {
                     self.done(is_fetch, ends.size_bytes);
-                    return Some(adler);
+                    return Some(Copied { path, adler });
                 }
                 Err(failure) => {
                     let (who, does) = if is_fetch { (target.origin(), "fetch") } else { (source.origin(), "send") };
                     refusals.push((format!("{} does not {does} it ({failure})", who.authority()), failure.why));
-                    let _ = target.delete(to);
+                    let _ = target.delete(&path);
+                    given_up.push(path);
                 }
             }
             if target.is_stopped() {

@@ -1,20 +1,33 @@
 //! The bearer token of this process, in the order that the WLCG asks for: `BEARER_TOKEN`, the file that `BEARER_TOKEN_FILE` names,
 //! `$XDG_RUNTIME_DIR/bt_uUID`, `/tmp/bt_uUID`.
 //!
-//! Invariant: a token is never shown.
+//! Invariants: a token is never shown; one that was found, and not named for its server, goes to no other host in clear text.
 
 use crate::failure::{Failure, Result, Why};
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use web::Origin;
 
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
 /// The token of a server that the user has a file for, or of the process.
-pub fn find(file: Option<&Path>) -> Result<Option<String>> {
+pub fn find(file: Option<&Path>, origin: &Origin) -> Result<Option<String>> {
+    find_by(file, origin, &|name| std::env::var_os(name))
+}
+
+fn find_by(
+    file: Option<&Path>,
+    origin: &Origin,
+    variable: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Option<String>> {
     if let Some(file) = file {
         return read(file).map(Some);
     }
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if !origin.is_tls && !origin.is_loopback() {
+        return Ok(None);
+    }
+    let set = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(token) = set("BEARER_TOKEN") {
         return checked(&token.to_string_lossy(), "BEARER_TOKEN").map(Some);
     }
@@ -62,5 +75,18 @@ mod tests {
             let refused = checked(text, "BEARER_TOKEN").unwrap_err();
             assert!(refused.why == Why::Settings && !refused.text.contains("hunter2"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_token_that_was_found_goes_to_no_other_host_in_clear_text() {
+        let set = |name: &str| (name == "BEARER_TOKEN").then(|| OsString::from("found"));
+        let token = |file: Option<&Path>, url: &str| find_by(file, &Origin::parse(url).unwrap(), &set).unwrap();
+        for url in ["https://far.example", "http://localhost:1094", "http://127.0.0.1"] {
+            assert_eq!(token(None, url).as_deref(), Some("found"), "{url}");
+        }
+        assert_eq!(token(None, "http://far.example"), None);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "own").unwrap();
+        assert_eq!(token(Some(file.path()), "http://far.example").as_deref(), Some("own"));
     }
 }

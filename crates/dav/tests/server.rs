@@ -10,7 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Decision, End, Found, How, OpenError, PublishRule, Sink, Slots, Source, SourceObject, ToPublish, Visit};
+use store::{
+    Decision, End, Fate, Found, How, OpenError, Prune, PublishRule, Sink, Slots, Source, SourceObject, ToPublish, Visit,
+};
 
 const CONTENT: &[u8] = b"Wikipedia";
 /// The Adler-32 of that.
@@ -549,6 +551,33 @@ fn what_nobody_finished_in_a_week_is_swept() {
     assert_eq!(names(&dir), [young, ".thalweg-staging-dav-notours".to_owned()]);
 }
 
+/// The source has `FILE`.
+#[test]
+fn what_a_server_has_in_another_case_is_not_removed_unless_it_tells_case_apart() {
+    for (there, stays, told) in
+        [(&["file"][..], &["file"][..], &["file"][..]), (&["FILE", "file", "other"], &["FILE"], &[])]
+    {
+        let (dir, sink) = bed(GOOD, |_| None);
+        there.iter().for_each(|name| std::fs::write(dir.path().join(name), b"one").unwrap());
+        let (mut removed, mut failed) = (0, Vec::new());
+        sink.prune(&mut Prune {
+            directories: &[ObjectId::ROOT],
+            is_listed: &|_, name| name.as_bytes() == b"FILE",
+            is_listed_alike: &|_, name| name.as_bytes().eq_ignore_ascii_case(b"FILE"),
+            fate: &|_, _| Fate::Remove,
+            is_rehearsal: false,
+            removed: &mut |_, _| removed += 1,
+            failed: &mut |failure| failed.push(String::from_utf8(failure.path).unwrap()),
+            goes_on: &|| true,
+        });
+        assert_eq!((names(&dir), removed, failed), (owned(stays), there.len() - stays.len(), owned(told)));
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 /// Copies one large file from one server to another, as the engine would; what came of it, and the notes.
 fn between(from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8]) -> (bool, Vec<String>) {
     let sites = Sites::default();
@@ -605,6 +634,48 @@ fn a_copy_between_servers_counts_when_both_state_the_same() {
         let (is_shared, notes) = between(&from_address, &to, &address, &content);
         assert_eq!(is_shared, counts, "{says} {notes:?}");
         assert!(notes.concat().contains(told), "{says} {notes:?}");
+    }
+}
+
+/// A server may still write what it was told to copy, and seemed to give up.
+#[test]
+fn each_attempt_at_a_copy_goes_to_a_name_of_its_own() {
+    let content = vec![7; 300_000];
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(from.path().join("f"), &content).unwrap();
+    let asked_for: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let note = |method: &str, path: &str| (method.to_owned(), path.rsplit('/').next().unwrap_or_default().to_owned());
+    let seen = asked_for.clone();
+    let sends = move |asked: &Asked| {
+        let to = asked.header("destination").filter(|_| asked.method == "COPY")?;
+        seen.lock().unwrap().push(note("COPY", to));
+        Some(Said::new(201, b"failure: no route\n"))
+    };
+    let (seen, root) = (asked_for.clone(), to.path().to_owned());
+    let fetches = move |asked: &Asked| {
+        let is_content = asked.method == "PUT" && asked.body.len() > 10;
+        if is_content || matches!(&asked.method[..], "COPY" | "DELETE") {
+            seen.lock().unwrap().push(note(&asked.method, &asked.target));
+        }
+        if is_content {
+            // What was to be fetched appears when it is no longer waited for.
+            let seen = seen.lock().unwrap();
+            let (_, name) = seen.iter().find(|(method, _)| method == "COPY").unwrap();
+            std::fs::write(root.join(name), b"late").unwrap();
+        }
+        (asked.method == "COPY").then(|| Said::new(201, b"failure: no route\n"))
+    };
+    let from_address = fakes::dav::start(from.path(), GOOD, Arc::new(sends));
+    let address = fakes::dav::start(to.path(), GOOD, Arc::new(fetches));
+    let (is_shared, notes) = between(&from_address, &to, &address, &content);
+    assert!(!is_shared && notes.concat().contains("no route"), "{notes:?}");
+    let asked_for = asked_for.lock().unwrap();
+    let written: Vec<_> = asked_for.iter().filter(|(method, _)| method != "DELETE").collect();
+    let names: std::collections::HashSet<_> = written.iter().map(|(_, name)| name).collect();
+    assert_eq!((written.len(), names.len()), (3, 3), "{asked_for:?}");
+    for (_, name) in &written[..2] {
+        let removed = asked_for.iter().filter(|(method, other)| method == "DELETE" && other == name).count();
+        assert_eq!(removed, 2, "{asked_for:?}");
     }
 }
 

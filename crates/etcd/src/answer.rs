@@ -17,7 +17,7 @@ pub const UNAUTHENTICATED: u64 = 16;
 /// Shown of a text of the other side.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// What an error says, its code being one of gRPC's.
+/// What an error says, its code being one of gRPC's, or HTTP's status where it names none.
 pub struct Refusal {
     pub code: u64,
     pub text: String,
@@ -102,6 +102,10 @@ pub fn fault(refusal: &Refusal) -> Fault {
     let (kind, advice) = match refusal.code {
         UNAVAILABLE | 1 | 2 | 4 | 10 | 13 => (FaultKind::Silent, "see whether a majority of its members runs"),
         RESOURCE_EXHAUSTED => (FaultKind::Silent, "compact and defragment it, then `etcdctl alarm disarm`"),
+        // Something on the way answers, such as a proxy: no word of etcd.
+        code if code > UNAUTHENTICATED => {
+            (FaultKind::Silent, "see whether it is etcd that answers at `urls` in [cluster]")
+        }
         PERMISSION_DENIED => (FaultKind::Refused, "grant the user's role reading and writing below /thalweg/"),
         _ => (FaultKind::Refused, "check `user` and `password-file` in [cluster], and what etcd's log says"),
     };
@@ -138,5 +142,14 @@ mod tests {
         assert!(header(&json!({"header": {"cluster_id": "1"}})).is_none());
         assert!(refusal(404, b"<html>not here</html>").is_none());
         assert_eq!(refusal(400, b"{\"error\":\"a\",\"message\":\"b\\u001b[1m\",\"code\":9}").unwrap().text, "b[1m");
+    }
+
+    #[test]
+    fn what_answers_in_etcds_place_refuses_nobody() {
+        let kind = |status: u16, body: &str| fault(&refusal(status, body.as_bytes()).unwrap()).kind;
+        assert_eq!(kind(503, r#"{"message":"no upstream"}"#), FaultKind::Silent);
+        assert_eq!(kind(403, r#"{"error":"forbidden"}"#), FaultKind::Silent);
+        assert_eq!(kind(403, r#"{"error":"etcdserver: permission denied","code":7}"#), FaultKind::Refused);
+        assert_eq!(kind(401, r#"{"error":"etcdserver: user name is empty","code":16}"#), FaultKind::Refused);
     }
 }

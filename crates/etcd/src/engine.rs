@@ -125,17 +125,21 @@ impl Coordinator for Etcd {
             None => json!({"request_delete_range": {"key": name}}),
         };
         let question = json!({"compare": compare, "success": [act]});
+        let look = || -> Answer<Option<Held>> { Ok(self.get(&[key.to_owned()])?.pop().flatten()) };
+        let is_done = |now: Option<Held>| now.map(|held| held.value).as_deref() == new;
         let mut lost = None;
         for _ in 0..TRIES {
             match self.transact(&question, Effect::Changes) {
+                // What was lost may have come late, and be what this one found.
+                Ok((false, _)) if lost.is_some() => return Ok(is_done(look()?)),
                 Ok((has_succeeded, _)) => return Ok(has_succeeded),
                 Err(Failed::Not(_, NOT_FOUND)) if lease.is_some() => return Ok(false),
                 Err(Failed::Unclear(_)) if mutant::is_on("timeout-means-done") => return Ok(true),
                 Err(Failed::Unclear(fault)) => {
                     lost = Some(fault);
-                    let now = self.get(&[key.to_owned()])?.pop().flatten();
+                    let now = look()?;
                     if now.as_ref() != seen {
-                        return Ok(now.map(|held| held.value).as_deref() == new);
+                        return Ok(is_done(now));
                     }
                 }
                 Err(Failed::Not(fault, _)) => return Err(fault),

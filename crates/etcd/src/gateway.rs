@@ -1,4 +1,5 @@
-//! Asking etcd: one member after the other until one answers, with a token where there is a user.
+//! Asking etcd: one member after the other until one answers, all of them again while a leader may be on its way, with a token where there
+//! is a user.
 //!
 //! Invariant: a request that changes something is sent to another member only while the first has surely not got it.
 
@@ -18,6 +19,8 @@ use zeroize::Zeroizing;
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// For one step of one member.
 const STEP: Duration = Duration::from_millis(1500);
+/// Before all members are asked again.
+const PAUSE: Duration = Duration::from_millis(100);
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
 pub const MEMBERS_MAX: usize = 16;
 
@@ -143,14 +146,24 @@ impl Gateway {
     ) -> Result<Value, Failed> {
         let body = Zeroizing::new(question.to_string());
         let request = Request { method: "POST", target: path, headers, body: body.as_bytes() };
+        loop {
+            match self.ask_each(&request, effect, since) {
+                Err((_, true)) if since.elapsed() + PAUSE < PATIENCE => std::thread::park_timeout(PAUSE),
+                answered => return answered.map_err(|(failed, _)| failed),
+            }
+        }
+    }
+
+    /// Each member once, until one answers. A failure comes with whether it may pass within moments.
+    fn ask_each(&self, request: &Request<'_>, effect: Effect, since: Instant) -> Result<Value, (Failed, bool)> {
         let first = self.first.load(Relaxed);
-        let mut last = None;
+        let (mut last, mut may_pass) = (None, false);
         for turn in 0..self.members.len() {
             let at = (first + turn) % self.members.len();
             if turn > 0 && since.elapsed() >= PATIENCE {
                 break;
             }
-            let failed = match one(&self.members[at], &request, since) {
+            let failed = match one(&self.members[at], request, since) {
                 Ok(answer) => {
                     self.first.store(at, Relaxed);
                     return Ok(answer);
@@ -161,17 +174,20 @@ impl Gateway {
                 // Whoever asks next begins with another.
                 Failed::Unclear(_) if effect == Effect::Changes => {
                     self.first.store((at + 1) % self.members.len(), Relaxed);
-                    return Err(failed);
+                    return Err((failed, false));
                 }
                 Failed::Not(ref fault, code) if is_word(fault) || is_of_token(code, &fault.text) => {
                     self.first.store(at, Relaxed);
-                    return Err(failed);
+                    return Err((failed, false));
                 }
-                failed => last = Some(failed),
+                failed => {
+                    may_pass |= is_passing(&failed);
+                    last = Some(failed);
+                }
             }
         }
         self.first.store((first + 1) % self.members.len(), Relaxed);
-        Err(last.unwrap_or_else(|| Failed::Not(malformed("it has no members"), 0)))
+        Err((last.unwrap_or_else(|| Failed::Not(malformed("it has no members"), 0)), may_pass))
     }
 }
 
@@ -212,13 +228,18 @@ fn one(member: &Client, request: &Request<'_>, since: Instant) -> Result<Value, 
 
 /// A time-out of its own says nothing of what becomes of the request.
 fn judge(refusal: &Refusal) -> Failed {
-    let is_unclear = matches!(refusal.code, UNAVAILABLE | 1 | 2 | 4 | 10 | 13);
+    let is_unclear = refusal.code > UNAUTHENTICATED || matches!(refusal.code, UNAVAILABLE | 1 | 2 | 4 | 10 | 13);
     let fault = answer::fault(refusal);
     if is_unclear && !is_of_token(refusal.code, &fault.text) {
         Failed::Unclear(fault)
     } else {
         Failed::Not(fault, refusal.code)
     }
+}
+
+/// A leader is being chosen, or a member is just starting: it was not done, or may be done twice.
+fn is_passing(failed: &Failed) -> bool {
+    matches!(failed, Failed::Unclear(fault) | Failed::Not(fault, 0) if fault.kind == FaultKind::Silent)
 }
 
 /// Another member would say the same.

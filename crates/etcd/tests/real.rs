@@ -233,6 +233,26 @@ fn what_a_member_does_not_know_is_not_refused() {
 }
 
 #[test]
+fn while_a_leader_is_chosen_all_members_are_asked_again() {
+    let changed = || said("503 Service Unavailable", r#"{"error":"etcdserver: leader changed","code":14}"#);
+    let [(first, _), (second, _)] = [0, 1].map(|_| scripted(vec![changed(), is_one()]));
+    assert!(engine(vec![first, second]).get(&["/a".into()]).unwrap()[0].is_some());
+}
+
+#[test]
+fn a_change_that_came_late_is_told_from_that_of_somebody_else() {
+    let header = r#""header":{"cluster_id":"1","revision":"5"}"#;
+    let nothing = || said("200 OK", &format!(r#"{{{header},"responses":[{{"response_range":{{}}}}]}}"#));
+    let other_there = || said("200 OK", &format!(r#"{{{header},"succeeded":false}}"#));
+    for (new, is_done) in [(b"1", true), (b"2", false)] {
+        // The answer is lost, nothing is there yet, and at the next try something is: 1.
+        let (url, count) = scripted(vec![String::new(), nothing(), other_there(), is_one()]);
+        assert_eq!(engine(vec![url]).change("/a", None, Some(new), None).unwrap(), is_done);
+        assert_eq!(count.load(Relaxed), 4);
+    }
+}
+
+#[test]
 fn no_password_crosses_a_network_in_clear() {
     let user = Some(("u".to_owned(), "p".to_owned().into()));
     let clear = Config { urls: vec!["http://192.0.2.1:2379".into()], user, ca_file: None };

@@ -3,6 +3,17 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
+/// Headers that a store keeps with an object, beside those of `x-amz-meta-`.
+const KEPT: [&str; 7] = [
+    "content-type",
+    "content-encoding",
+    "content-language",
+    "content-disposition",
+    "cache-control",
+    "expires",
+    "x-amz-storage-class",
+];
+
 pub struct Asked {
     pub method: String,
     pub target: String,
@@ -30,8 +41,10 @@ impl Asked {
         value.map(|(_, value)| decoded(value))
     }
 
+    /// What a store keeps with an object, beside its content.
     pub fn meta(&self) -> Vec<(String, String)> {
-        self.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-")).cloned().collect()
+        let is_kept = |name: &str| name.starts_with("x-amz-meta-") || KEPT.contains(&name);
+        self.headers.iter().filter(|(name, _)| is_kept(name)).cloned().collect()
     }
 }
 

@@ -232,6 +232,11 @@ fn crc(bytes: &[u8]) -> u64 {
     )
 }
 
+/// A header's value as it is signed: with single spaces.
+fn signed(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn hash(bytes: &[u8]) -> String {
     HEXLOWER.encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
@@ -283,8 +288,8 @@ impl State {
             return Some(error(403, "RequestTimeTooSkewed"));
         }
         let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
-        let lines: String =
-            names.split(';').map(|name| format!("{name}:{}\n", asked.header(name).unwrap_or_default())).collect();
+        let value = |name: &str| signed(asked.header(name).unwrap_or_default());
+        let lines: String = names.split(';').map(|name| format!("{name}:{}\n", value(name))).collect();
         let payload = asked.header("x-amz-content-sha256").unwrap_or_default();
         let canonical = format!("{}\n{path}\n{query}\n{lines}\n{names}\n{payload}", asked.method);
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hash(canonical.as_bytes()));
@@ -292,8 +297,8 @@ impl State {
         for part in scope.split('/') {
             key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes()).as_ref().to_vec();
         }
-        let signed = HEXLOWER.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), text.as_bytes()).as_ref());
-        (signed != field("Signature=")).then(|| error(403, "SignatureDoesNotMatch"))
+        let right = HEXLOWER.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), text.as_bytes()).as_ref());
+        (right != field("Signature=")).then(|| error(403, "SignatureDoesNotMatch"))
     }
 
     fn carry_out(&mut self, asked: &Asked, is_whole: bool) -> Said {

@@ -219,6 +219,28 @@ fn a_link_to_a_directory_is_a_link_where_only_listings_tell_so() {
     let tally = shelf.remove_tree(&|| false, &mut |_, error| panic!("{error}"));
     assert_eq!(tally.failed, 0);
     assert_eq!([fake.heard("DELE"), fake.heard("RMD")].concat(), [format!("DELE {LINK}")]);
+    // What lies behind it was not named.
+    let Err(OpenError::Source { error, .. }) = servers().shelf(&at(&fake, &format!("{LINK}/")), How::Take) else {
+        panic!("it was taken")
+    };
+    assert!(error.kind == FailureKind::InTheWay && error.to_string().contains("is a symbolic link"), "{error}");
+}
+
+/// More of them than are told one by one.
+#[test]
+fn a_link_of_which_nothing_says_where_it_leads_is_told_and_never_copied() {
+    let source = open(&start(Lie::Aimless)).ok().unwrap().source;
+    let (mut names, mut failed) = (Vec::new(), 0);
+    source
+        .scan(&mut |one| {
+            match one {
+                Found::Object(object) => names.push(object.entry.name.to_string()),
+                Found::Failed(_) => failed += 1,
+            }
+            true
+        })
+        .unwrap();
+    assert_eq!((names, failed), (vec!["file".to_owned()], 100));
 }
 
 /// Many are sent by eight threads, three behind one another on each data connection.

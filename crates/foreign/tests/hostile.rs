@@ -2,13 +2,12 @@
 
 use foreign::sftp::{Dial, Host, Line, Servers};
 use model::{FailureKind, Location, TransferOptions};
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{Read, Write, pipe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Fate, Found, OpenError, Prune, PublishRule, Sink};
+use store::{Fate, Found, How, OpenError, Prune, PublishRule, Sink};
 
 const OPEN: u8 = 3;
 const READ: u8 = 5;
@@ -16,6 +15,7 @@ const WRITE: u8 = 6;
 const LSTAT: u8 = 7;
 const FSTAT: u8 = 8;
 const READDIR: u8 = 12;
+const STAT: u8 = 17;
 const RENAME: u8 = 18;
 
 /// Answers a request by its kind, number and order among those of its kind; `None` leaves it to a plain server with one
@@ -52,7 +52,7 @@ fn names(number: u32, names: &[&[u8]], mode: u32, size_bytes: u64) -> Vec<u8> {
 
 fn plain(kind: u8, number: u32, order: u32) -> Vec<u8> {
     match kind {
-        LSTAT | 17 => packet(105, number, &attributes(0o040_755, 0)),
+        LSTAT | STAT => packet(105, number, &attributes(0o040_755, 0)),
         FSTAT => packet(105, number, &attributes(0o100_644, 10)),
         OPEN | 11 => packet(102, number, &string(b"h")),
         READDIR if order == 0 => names(number, &[b".", b"..", b"file"], 0o100_644, 10),
@@ -66,15 +66,15 @@ fn plain(kind: u8, number: u32, order: u32) -> Vec<u8> {
 impl Dial for Liar {
     fn dial(&self, _: &Host) -> Result<Line, OpenError> {
         self.dialled.fetch_add(1, SeqCst);
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ((mut asked, input), (output, mut said)) = (pipe().unwrap(), pipe().unwrap());
         let (lie, greeting) = (self.lie, self.greeting);
         let serve = move || {
             let mut orders = [0u32; 256];
             let mut length = [0; 4];
-            let _ = theirs.write_all(greeting);
-            while theirs.read_exact(&mut length).is_ok() {
+            let _ = said.write_all(greeting);
+            while asked.read_exact(&mut length).is_ok() {
                 let mut body = vec![0; u32::from_be_bytes(length) as usize];
-                if theirs.read_exact(&mut body).is_err() || body[0] == 1 {
+                if asked.read_exact(&mut body).is_err() || body[0] == 1 {
                     continue;
                 }
                 let number = u32::from_be_bytes(body[1..5].try_into().unwrap());
@@ -82,25 +82,27 @@ impl Dial for Liar {
                 orders[usize::from(body[0])] += 1;
                 let answer = lie(body[0], number, order).unwrap_or_else(|| plain(body[0], number, order));
                 // An empty answer hangs up.
-                if answer.is_empty() || theirs.write_all(&answer).is_err() {
+                if answer.is_empty() || said.write_all(&answer).is_err() {
                     return;
                 }
             }
         };
         std::thread::spawn(serve);
         let why = || OpenError::Refused { why: Refused::Unreachable, text: "ended".into(), advice: String::new() };
-        let output = ours.try_clone().unwrap();
-        Ok(Line { input: Box::new(ours), output: Box::new(output), why: Box::new(why) })
+        Ok(Line { input: Box::new(input), output: Box::new(output), why: Box::new(why) })
     }
 }
 
 /// Takes what it is told, and says nothing.
-struct Mute(UnixStream);
+struct Mute;
 
 impl Dial for Mute {
     fn dial(&self, _: &Host) -> Result<Line, OpenError> {
-        let why = || OpenError::Refused { why: Refused::Unreachable, text: "ended".into(), advice: String::new() };
-        let (input, output) = (self.0.try_clone().unwrap(), self.0.try_clone().unwrap());
+        let ((asked, input), (output, said)) = (pipe().unwrap(), pipe().unwrap());
+        let why = move || {
+            drop((asked, said));
+            OpenError::Refused { why: Refused::Unreachable, text: "ended".into(), advice: String::new() }
+        };
         Ok(Line { input: Box::new(input), output: Box::new(output), why: Box::new(why) })
     }
 
@@ -112,6 +114,8 @@ impl Dial for Mute {
 const GREETING: &[u8] = &[0, 0, 0, 5, 2, 0, 0, 0, 3];
 /// Of a server that has fsync@openssh.com.
 const SYNCING: &[u8] = b"\0\0\0\x1f\x02\0\0\0\x03\0\0\0\x11fsync@openssh.com\0\0\0\x011";
+/// Of one that has posix-rename@openssh.com.
+const REPLACING: &[u8] = b"\0\0\0\x26\x02\0\0\0\x03\0\0\0\x18posix-rename@openssh.com\0\0\0\x011";
 
 fn servers(lie: Lie) -> (Servers, Arc<AtomicU32>) {
     greeting_servers(GREETING, lie)
@@ -155,6 +159,30 @@ fn names_that_climb_or_stand_twice_are_told_and_never_taken() {
     assert_eq!((found, error), (vec!["good".to_owned()], None));
     assert_eq!(failures.len(), 6, "{failures:?}");
     assert!(failures.iter().all(|failure| failure.starts_with("NameRefused")), "{failures:?}");
+}
+
+/// A name of which nothing is told.
+fn bare(number: u32) -> Vec<u8> {
+    packet(104, number, &[&1u32.to_be_bytes()[..], &string(b"file"), &string(b""), &[0; 4]].concat())
+}
+
+/// Whoever takes it for gone removes its copies.
+#[test]
+fn what_is_there_and_may_be_anything_is_told_and_what_is_gone_is_not() {
+    let untold: Lie = |kind, number, order| match kind {
+        READDIR if order == 0 => Some(bare(number)),
+        LSTAT => Some(packet(105, number, &[0; 4])),
+        _ => None,
+    };
+    let (found, failures, error) = scan(untold);
+    assert!(found.is_empty() && error.is_none(), "{found:?} {error:?}");
+    assert!(failures.len() == 1 && failures[0].contains("does not tell what file is"), "{failures:?}");
+    let gone: Lie = |kind, number, order| match kind {
+        READDIR if order == 0 => Some(bare(number)),
+        LSTAT => Some(status(number, 2)),
+        _ => None,
+    };
+    assert_eq!(scan(gone), (vec![], vec![], None));
 }
 
 /// Names that are passed over, and directories that lie in each other, without an end.
@@ -290,7 +318,8 @@ fn file() -> model::Entry {
 fn a_server_that_cannot_sync_is_known_as_one_and_what_was_left_there_is_read_again() {
     for (greeting, syncs) in [(GREETING, false), (SYNCING, true)] {
         let sink = sink_of(&greeting_servers(greeting, |_, _, _| None).0);
-        assert_eq!((sink.cannot_sync(), sink.facts().unwrap().is_memory_backed), (!syncs, !syncs));
+        let facts = sink.facts().unwrap();
+        assert_eq!((facts.cannot_sync, facts.is_memory_backed), (!syncs, !syncs));
         let (staged, journal) = sink.begin(&file(), "stem").unwrap();
         assert_eq!((&journal[..], staged.outlasts_its_host()), (&b"0123456789"[..], syncs));
     }
@@ -338,7 +367,11 @@ fn what_a_server_has_in_another_case_is_not_removed_unless_it_tells_case_apart()
 
 /// Publishes a file, new or not.
 fn publish(lie: Lie, rule: PublishRule) -> Result<(), (FailureKind, String)> {
-    let (sink, entry) = (sink(lie), file());
+    publish_to(&*sink(lie), rule)
+}
+
+fn publish_to(sink: &dyn Sink, rule: PublishRule) -> Result<(), (FailureKind, String)> {
+    let entry = file();
     let mut lane = sink.lane(false).unwrap();
     lane.create(&entry, rule).unwrap();
     lane.write(b"one").unwrap();
@@ -355,6 +388,48 @@ fn nothing_is_replaced_where_it_cannot_be_in_one_step() {
     assert!(kind == FailureKind::InTheWay && error.contains("appeared there meanwhile"), "{error}");
     let free: Lie = |kind, number, _| (kind == LSTAT).then(|| status(number, 2));
     assert_eq!(publish(free, PublishRule::Replace), Ok(()));
+}
+
+/// Not every server keeps a plain RENAME from replacing.
+#[test]
+fn what_is_to_be_new_is_looked_for_at_servers_that_can_replace_too() {
+    static RENAMES: AtomicU32 = AtomicU32::new(0);
+    let taken: Lie = |kind, number, _| match kind {
+        LSTAT => Some(packet(105, number, &attributes(0o100_644, 5))),
+        RENAME => {
+            RENAMES.fetch_add(1, SeqCst);
+            None
+        }
+        _ => None,
+    };
+    let sink = sink_of(&greeting_servers(REPLACING, taken).0);
+    let (kind, error) = publish_to(&*sink, PublishRule::NoReplace).unwrap_err();
+    assert!(kind == FailureKind::InTheWay && error.contains("appeared there meanwhile"), "{error}");
+    assert_eq!(RENAMES.load(SeqCst), 0);
+}
+
+/// What lies behind it would be removed.
+#[test]
+fn a_link_with_a_slash_behind_it_is_not_taken() {
+    let link: Lie = |kind, number, _| (kind == LSTAT).then(|| packet(105, number, &attributes(0o120_777, 1)));
+    let Err(OpenError::Source { error, .. }) = servers(link).0.shelf(&location(), How::Take) else { panic!("taken") };
+    assert!(error.kind == FailureKind::InTheWay && error.to_string().contains("is a symbolic link"), "{error}");
+    assert!(servers(link).0.shelf(&location(), How::Look).is_ok());
+    assert!(servers(|_, _, _| None).0.shelf(&location(), How::Take).is_ok());
+}
+
+#[test]
+fn a_destination_that_may_not_be_looked_at_is_not_told_to_be_unreachable() {
+    let options = TransferOptions::default();
+    let request =
+        SinkRequest { rights: Rights::Write, shape: Shape::Tree, is_nameless: false, is_own: false, options: &options };
+    let denied: Lie = |kind, number, _| (kind == STAT).then(|| status(number, 3));
+    let opened = servers(denied).0.sink(&location(), &request);
+    let Err(OpenError::Destination { error, .. }) = opened else { panic!("it is told otherwise") };
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
+    let lost: Lie = |kind, _, _| (kind == STAT).then(Vec::new);
+    let opened = servers(lost).0.sink(&location(), &request);
+    assert!(matches!(opened, Err(OpenError::Refused { why: Refused::Unreachable, .. })));
 }
 
 #[test]
@@ -397,8 +472,7 @@ fn a_greeting_that_is_none_is_told() {
 
 #[test]
 fn a_server_that_never_greets_is_given_up() {
-    let (_theirs, ours) = UnixStream::pair().unwrap();
-    let opened = Servers::new(Arc::new(Mute(ours))).source(&[location()], &TransferOptions::default());
+    let opened = Servers::new(Arc::new(Mute)).source(&[location()], &TransferOptions::default());
     let Err(OpenError::Refused { why: Refused::Unreachable, text, .. }) = opened else { panic!("it was opened") };
     assert!(text.contains("liar has not greeted for 1 s"), "{text}");
 }
@@ -411,6 +485,46 @@ fn a_connection_that_is_lost_is_made_again_three_times_and_not_for_ever() {
         assert!(source.scan(&mut |_| true).unwrap_err().to_string().contains("was lost"));
     }
     assert_eq!(dialled.load(SeqCst), 4);
+}
+
+/// Counts the lines that ended, and how many had when the last one was dialled.
+struct Brief {
+    liar: Liar,
+    ended: Arc<AtomicU32>,
+    before: Arc<AtomicU32>,
+}
+
+struct Ends(Arc<AtomicU32>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Dial for Brief {
+    fn dial(&self, host: &Host) -> Result<Line, OpenError> {
+        self.before.store(self.ended.load(SeqCst), SeqCst);
+        let Line { input, output, why } = self.liar.dial(host)?;
+        let ends = Ends(self.ended.clone());
+        let why = move || {
+            drop(ends);
+            why()
+        };
+        Ok(Line { input, output, why: Box::new(why) })
+    }
+}
+
+/// Whoever is held up at it, or holds it up, comes free.
+#[test]
+fn a_line_that_is_lost_ends_before_another_one_is_dialled() {
+    let [dialled, ended, before] = [(); 3].map(|()| Arc::<AtomicU32>::default());
+    let lie: Lie = |kind, _, _| (kind == READDIR).then(Vec::new);
+    let liar = Liar { lie, greeting: GREETING, dialled: dialled.clone() };
+    let servers = Servers::new(Arc::new(Brief { liar, ended, before: before.clone() }));
+    let source = servers.source(&[location()], &TransferOptions::default()).ok().unwrap().source;
+    assert!(source.scan(&mut |_| true).is_err());
+    assert_eq!((dialled.load(SeqCst), before.load(SeqCst)), (2, 1));
 }
 
 #[test]

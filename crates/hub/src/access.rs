@@ -249,6 +249,16 @@ impl Held {
     }
 }
 
+/// Where a job puts more than its destination: a single file may take the name of that, and what is kept for it lies beside it.
+fn beside(wish: &Wish) -> Option<Vec<Name>> {
+    let (options, to) = (&wish.spec.options, wish.spec.destination.path());
+    let keeps_more = wish.kind != Kind::Check && (options.backup.is_some() || options.sealed_list.is_some());
+    let may_be_a_name = wish.spec.sources.len() == 1 && !to.ends_with(b"/") && !to.ends_with(b"/.");
+    let mut names = relative_path(to).ok().filter(|_| keeps_more && may_be_a_name)?;
+    names.pop()?;
+    Some(names)
+}
+
 fn wrong(text: impl Into<String>, hint: &str) -> Error {
     Error::new(Exit::Usage, text).hint(hint)
 }
@@ -499,7 +509,7 @@ impl Access {
         if options.deletion.is_some() {
             needs.push((Verb::Delete, &wish.facts.to, to));
         }
-        let now = unix_ms();
+        let (now, beside) = (unix_ms(), beside(wish));
         self.read(|held| {
             if !held.is_somebody(who, now) {
                 return Err(Error::new(Exit::Refused, format!("{who} has no token that still holds"))
@@ -516,7 +526,15 @@ impl Access {
                     return Err(Error::new(Exit::Refused, text).hint(hint));
                 }
             }
-            Ok(())
+            match &beside {
+                Some(names) if !held.allows(who, Verb::Write, &wish.facts.to, names, now) => {
+                    let place = format!("{}:{}", wish.facts.to, model::name::Escaped(&model::name::join(names)));
+                    let text = format!("{who} may not write {place}, where backups or the list of a single file go");
+                    Err(Error::new(Exit::Refused, text)
+                        .hint("end the destination with a slash: it is a directory then, and holds them itself"))
+                }
+                _ => Ok(()),
+            }
         })
     }
 

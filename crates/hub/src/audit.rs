@@ -66,7 +66,7 @@ fn digest(line: &str) -> String {
 }
 
 /// Foreign text, on one line and of a bounded length.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let mut shown = Escaped(text.as_bytes()).to_string();
     let end = (0..=TEXT_BYTES_MAX.min(shown.len())).rev().find(|end| shown.is_char_boundary(*end));
     shown.truncate(end.unwrap_or(0));

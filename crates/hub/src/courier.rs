@@ -9,11 +9,11 @@
 //!   round trip than can be said in one.
 //! - A census says what was true when it was asked for: orders taken later are not missed in it (`Census::as_of`).
 
-use crate::order::{order_id, status_of, warrant_id};
+use crate::order::{order_id, warrant_id};
 use daemon::hand_in::{Desk, HandIn, TAKES_NONE, Told};
 use daemon::{Endpoint, EndpointBook, Error};
 use model::order::{Kind, Role, Steer};
-use model::{Class, Exit, JobId, TransferSpec};
+use model::{Class, Exit, JobId, Pin, TransferSpec};
 use net::Identity;
 use queue::Answer;
 use std::collections::{HashSet, VecDeque};
@@ -116,6 +116,9 @@ pub struct Census {
     pub is_whole: bool,
 }
 
+/// With whose it is.
+type OpenDesk = (Pin, Arc<Desk>);
+
 pub struct Courier {
     pub name: String,
     book: EndpointBook,
@@ -125,7 +128,7 @@ pub struct Courier {
     inbox: Mutex<Inbox>,
     filled: Condvar,
     /// The first is for looking as well. Each is held to open it.
-    desks: [Mutex<Option<Arc<Desk>>>; DESKS],
+    desks: [Mutex<Option<OpenDesk>>; DESKS],
     /// Counts orders that were taken.
     clock: AtomicU64,
     /// Orders of ours that are open there, as the hub knows it.
@@ -148,13 +151,15 @@ struct Inbox {
 }
 
 impl Errand {
-    /// What may be asked for again before it is done, and is the same then.
+    /// What may be asked for again before it is done. Of two changes under way neither could be known to arrive last.
     fn key(&self) -> Option<(Discriminant<Errand>, JobId)> {
         match self {
-            Errand::Stop { order } | Errand::Revoke { order } | Errand::Forget { order } | Errand::Report { order } => {
-                Some((discriminant(self), *order))
-            }
-            Errand::HandIn(_) | Errand::Renew(_) | Errand::Change { .. } => None,
+            Errand::Stop { order }
+            | Errand::Revoke { order }
+            | Errand::Forget { order }
+            | Errand::Report { order }
+            | Errand::Change { order, .. } => Some((discriminant(self), *order)),
+            Errand::HandIn(_) | Errand::Renew(_) => None,
         }
     }
 }
@@ -217,10 +222,11 @@ impl Courier {
         })
     }
 
-    pub fn send(self: &Arc<Courier>, errand: Errand) {
+    /// False where one like it is on its way.
+    pub fn send(self: &Arc<Courier>, errand: Errand) -> bool {
         let mut inbox = self.lock();
         if !inbox.take_in(errand) {
-            return;
+            return false;
         }
         if inbox.idle == 0 && inbox.runners < RUNNERS_MAX {
             let courier = self.clone();
@@ -230,6 +236,7 @@ impl Courier {
         }
         drop(inbox);
         self.filled.notify_all();
+        true
     }
 
     /// Asks what the endpoint has of ours, and goes on asking as long as it has something.
@@ -270,13 +277,19 @@ impl Courier {
 
     fn desk_at(&self, at: usize) -> Result<Arc<Desk>, Error> {
         let mut desk = self.desks[at].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = desk.as_ref().filter(|desk| desk.is_open()) {
+        if let Some((_, desk)) = desk.as_ref().filter(|(pin, desk)| desk.is_open() && self.is_still(*pin)) {
             return Ok(desk.clone());
         }
         *desk = None;
-        let opened = Arc::new(Desk::open(&self.book.get(&self.name)?, &self.identity)?);
-        *desk = Some(opened.clone());
+        let known = self.book.get(&self.name)?;
+        let opened = Arc::new(Desk::open(&known, &self.identity)?);
+        *desk = Some((known.pin, opened.clone()));
         Ok(opened)
+    }
+
+    /// Whether nobody else has the endpoint's name by now. A session with one that is no longer known goes on.
+    fn is_still(&self, pin: Pin) -> bool {
+        !matches!(self.book.get(&self.name), Ok(known) if known.pin != pin)
     }
 
     fn say(&self, word: Word) {
@@ -463,7 +476,7 @@ impl Courier {
                 let is_whole = told.len() < TOLD_MAX;
                 let named = |told: Told| JobId::from_slice(&told.news.job_id).map(|order| (order, told));
                 let told: Vec<_> = told.into_iter().filter_map(named).collect();
-                debug_assert!(told.iter().all(|(_, told)| told.ended.is_none() || status_of(told).is_end()));
+                debug_assert!(told.iter().all(|(_, told)| told.ended.is_none() || told.status().is_end()));
                 self.say(Word::Census(Census { endpoint: self.name.clone(), as_of, told, is_whole }));
             }
             Err(e) if e.exit == Exit::Version || e.message.contains(TAKES_NONE) => {
@@ -520,7 +533,20 @@ mod tests {
         assert!(!inbox.take_in(Errand::Forget { order }), "it is being said");
         inbox.pending.remove(&first.key().unwrap());
         assert!(inbox.take_in(Errand::Forget { order }), "it was said, and is asked for again");
-        let change = || Errand::Change { order, rate: None, class: None };
-        assert!(inbox.take_in(change()) && inbox.take_in(change()), "the last one counts");
+        let change = |order| Errand::Change { order, rate: None, class: None };
+        assert!(inbox.take_in(change(order)) && inbox.take_in(change(other)));
+        assert!(!inbox.take_in(change(order)), "the one before could arrive after it");
+    }
+
+    #[test]
+    fn a_session_is_left_where_its_name_has_another_key() {
+        let (dir, (words, _said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+        let book = EndpointBook::new(dir.path().join("endpoints"));
+        let courier = Courier::new("a", book.clone(), Identity::generate().unwrap(), words);
+        let (before, after) = (book.get("a").unwrap(), Pin([9; 32]));
+        assert!(courier.is_still(before.pin));
+        let replaced = Endpoint { pin: after, ..before.clone() };
+        book.add(&replaced, daemon::endpoints::Replace::Always).unwrap();
+        assert!(!courier.is_still(before.pin) && courier.is_still(after));
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::channels::Means;
 use data_encoding::BASE64;
+use model::Pin;
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
@@ -23,9 +24,17 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct Message {
     pub id: i64,
+    pub webhook_id: String,
     pub body: String,
     /// For mail.
     pub subject: String,
+}
+
+/// What no other message has, of this hub or of another one: its number is given once, also after an old copy of the database was put
+/// back (`store`).
+pub fn webhook_id(hub: Pin, id: i64) -> String {
+    let pin = hub.to_string();
+    format!("thalweg-{}-{id}", &pin[..8])
 }
 
 /// Why it did not arrive.
@@ -68,13 +77,13 @@ fn post(
     let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
     let mut origin = Origin::parse(origin).map_err(|e| e.text)?;
     origin.addresses = addresses(&origin.host, origin.port, allow_private)?;
-    let id = format!("thalweg-{}", message.id);
+    let id = &message.webhook_id;
     let headers = [
         ("content-type", "application/json".to_owned()),
         ("user-agent", "thalweg".to_owned()),
         ("webhook-id", id.clone()),
         ("webhook-timestamp", unix_seconds.to_string()),
-        ("webhook-signature", signature(secret, &id, unix_seconds, message.body.as_bytes())),
+        ("webhook-signature", signature(secret, id, unix_seconds, message.body.as_bytes())),
     ]
     .map(|(name, value)| (name.to_owned(), value));
     let request = Request { method: "POST", target: &target, headers: &headers, body: message.body.as_bytes() };
@@ -251,7 +260,8 @@ mod tests {
     }
 
     fn message() -> Message {
-        Message { id: 7, body: "{\"v\":1}".into(), subject: "thalweg: job x failed".into() }
+        let webhook_id = webhook_id(Pin([0x6f; 32]), 7);
+        Message { id: 7, webhook_id, body: "{\"v\":1}".into(), subject: "thalweg: job x failed".into() }
     }
 
     #[test]
@@ -260,8 +270,9 @@ mod tests {
         deliver(&hook(port, true), &message(), 1000).unwrap();
         let asked = served.join().unwrap();
         assert!(asked.starts_with("POST /in?x=1 HTTP/1.1\r\n") && asked.ends_with("{\"v\":1}"), "{asked}");
-        let expected = signature(b"0123456789abcdef", "thalweg-7", 1000, b"{\"v\":1}");
+        let expected = signature(b"0123456789abcdef", "thalweg-6f6f6f6f-7", 1000, b"{\"v\":1}");
         assert!(asked.contains(&expected) && asked.contains("webhook-timestamp: 1000"), "{asked}");
+        assert!(asked.contains("webhook-id: thalweg-6f6f6f6f-7\r\n"), "{asked}");
         let (port, served) =
             server("HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n");
         assert!(deliver(&hook(port, true), &message(), 1000).unwrap_err().contains("redirects are not followed"));

@@ -82,14 +82,18 @@ impl Owner {
         }
     }
 
-    /// What the endpoint does not hear now, because it is away, it is told when it is there again (`note`).
+    /// What the endpoint does not hear now, because it is away or another rate is on its way, it is told later (`note`).
     pub(crate) fn set_rate(&mut self, id: JobId, attempt: u32, endpoint: &str) {
         let order = order_id(id, attempt);
         let file = self.store.job(id).ok().flatten().map(|stored| stored.file);
         let (Some(file), Some(known)) = (file, self.orders.get_mut(&order)) else { return };
         known.rate_due = None;
         let class = file.class.and_then(|class| class.parse().ok());
-        self.courier(endpoint).send(Errand::Change { order, rate: file.rate, class });
+        let is_sent = self.courier(endpoint).send(Errand::Change { order, rate: file.rate, class });
+        // The one that is on its way may tell the rate of before.
+        if let Some(known) = self.orders.get_mut(&order).filter(|_| !is_sent) {
+            known.rate_due = Some(Instant::now());
+        }
     }
 
     fn hand_in(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
@@ -111,7 +115,7 @@ impl Owner {
     /// Has an order tried at once, with a new warrant.
     pub(crate) fn renew(&mut self, id: JobId, attempt: u32, role: Role, endpoint: &str) {
         match self.attempt(id, attempt, role) {
-            Ok(order) => self.courier(endpoint).send(Errand::Renew(order)),
+            Ok(order) => _ = self.courier(endpoint).send(Errand::Renew(order)),
             Err(e) => warn!(job = %id, error = %e.message, "an order gets no new warrant"),
         }
     }

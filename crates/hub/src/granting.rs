@@ -46,13 +46,13 @@ impl Hub {
 
     pub fn add_token(&self, who: &Principal, name: &str, scopes: Scopes, lifetime: Duration) -> Result<String> {
         let token = only_admin(who).and_then(|()| self.inner.access.new_token(name, scopes, lifetime));
-        self.record(who, "token new", name.to_owned(), token)
+        self.record(who, "token new", name, token)
     }
 
     /// Withdraws a token with its rules; what its jobs may not do then ends.
     pub fn remove_token(&self, who: &Principal, name: &str) -> Result<usize> {
         let removed = only_admin(who).and_then(|()| self.inner.access.remove_token(name));
-        let affected = self.record(who, "token rm", name.to_owned(), removed)?;
+        let affected = self.record(who, "token rm", name, removed)?;
         self.review_all(&affected)
     }
 
@@ -63,25 +63,14 @@ impl Hub {
     /// What somebody who is no administrator adds is a share.
     pub fn add_rule(&self, who: &Principal, text: &str) -> Result<RuleView> {
         let added = self.inner.access.add_rule(who, text);
-        self.record(who, "rule add", text.to_owned(), added)
+        self.record(who, "rule add", text, added)
     }
 
     /// Withdraws a rule; what jobs of whom it was for may not do then ends.
     pub fn remove_rule(&self, who: &Principal, id: u64) -> Result<usize> {
         let removed = self.inner.access.remove_rule(who, id);
-        let affected = self.record(who, "rule rm", id.to_string(), removed)?;
+        let affected = self.record(who, "rule rm", &id.to_string(), removed)?;
         self.review_all(&affected)
-    }
-
-    /// Done already, or refused: that is in the audit log before it is answered.
-    fn record<T: Send + 'static>(
-        &self,
-        who: &Principal,
-        action: &'static str,
-        target: String,
-        outcome: Result<T>,
-    ) -> Result<T> {
-        self.carry_out(&who.name, action, move |_| target, move |_, _| outcome)
     }
 }
 
@@ -98,8 +87,12 @@ impl Owner {
             let of_owner: Vec<JobId> =
                 self.queue.jobs().filter(|job| *job.facts.owner == **owner).map(|job| job.id).collect();
             for id in of_owner {
-                let Ok(Some(wish)) = self.wish_of(id) else { continue };
-                if self.access.check_owner(&wish).is_err() {
+                // What cannot be read is not known to be allowed.
+                let is_allowed = match self.wish_of(id) {
+                    Ok(wish) => wish.is_none_or(|wish| self.access.check_owner(&wish).is_ok()),
+                    Err(_) => false,
+                };
+                if !is_allowed {
                     self.cancel_withdrawn(now, id);
                 }
             }
@@ -126,9 +119,13 @@ mod tests {
     use super::*;
     use crate::Channels;
     use crate::audit::Wanted;
+    use crate::events::rfc3339;
     use crate::intake::Submission;
     use crate::scene::{anna, jobs, start, state, until};
+    use crate::unix_ms;
     use model::Exit;
+    use queue::Status;
+    use rusqlite::Connection;
 
     const BODY: &str = r#"{"source":"a:x","destination":"b:y"}"#;
     const RULES: [&str; 2] = ["allow token:ci read a:", "allow token:ci write b:"];
@@ -162,6 +159,49 @@ mod tests {
         let wanted = Wanted { limit: 9, text: Some(job), is_newest_first: true, ..Wanted::default() };
         let line = &hub.audit(&anna(), &wanted).unwrap()[0];
         assert_eq!((line["who"].as_str(), line["do"].as_str()), (Some("hub"), Some("cancel")));
+        hub.stop();
+    }
+
+    #[test]
+    fn a_rule_that_was_made_while_nothing_could_be_written_down_holds_and_has_its_line_later() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let connection = Connection::open(crate::database::path(dir.path())).unwrap();
+        connection.execute_batch("ALTER TABLE audit RENAME TO away").unwrap();
+        let error = hub.add_rule(&anna(), RULES[0]).unwrap_err();
+        assert!(error.message.contains("`rule add` was done and holds"), "{}", error.message);
+        assert_eq!(hub.access().rules(&anna()).len(), 1);
+        connection.execute_batch("ALTER TABLE away RENAME TO audit").unwrap();
+        hub.stop();
+        drop(hub);
+        let hub = start(dir.path(), Channels::default());
+        let wanted = Wanted { limit: 9, text: Some(RULES[0].to_owned()), ..Wanted::default() };
+        let lines = hub.audit(&anna(), &wanted).unwrap();
+        assert!(lines.len() == 1 && lines[0]["do"] == "rule add", "once: {lines:?}");
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read_when_a_rule_ends_is_cancelled() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let ci = ci(&hub);
+        let job = hub.submit(&ci, JobFile::from_json(BODY).unwrap(), None).unwrap().id;
+        let path = crate::database::path(dir.path());
+        let status = hub.look(move |owner| {
+            owner.access.remove_rule(&anna(), 1).unwrap();
+            let over = (unix_ms() / 1000 + 2) * 1000;
+            owner.access.add_rule(&anna(), &format!("allow token:ci list until {} a:", rfc3339(over))).unwrap();
+            while unix_ms() < over {
+                std::thread::yield_now();
+            }
+            let connection = Connection::open(path).unwrap();
+            connection.execute_batch("ALTER TABLE jobs RENAME TO away").unwrap();
+            owner.lapse_rules(owner.now());
+            connection.execute_batch("ALTER TABLE away RENAME TO jobs").unwrap();
+            owner.queue.get(job).map(|job| job.status)
+        });
+        assert_eq!(status.unwrap(), Some(Status::Cancelled));
         hub.stop();
     }
 

@@ -134,7 +134,7 @@ impl Owner {
         match status {
             // It may be of a job that could not be read back.
             _ if !self.knows_all => {}
-            _ if status.is_end() => self.courier(endpoint).send(Errand::Forget { order }),
+            _ if status.is_end() => _ = self.courier(endpoint).send(Errand::Forget { order }),
             Status::Stopping => {}
             _ => {
                 warn!(order = %order, endpoint, "an order that no job of this hub has is stopped; what was verified is kept");
@@ -145,7 +145,7 @@ impl Owner {
 
     pub(crate) fn note(&mut self, now: Now, endpoint: &str, id: JobId, told: &Told) {
         let Some(order) = self.orders.get(&id).filter(|order| *order.endpoint == *endpoint) else {
-            return self.end_unknown(endpoint, id, order::status_of(told));
+            return self.end_unknown(endpoint, id, told.status());
         };
         let (job, attempt) = (order.job, order.attempt);
         let has_failures = told.ended.as_ref().is_some_and(|ended| ended.code != 0 || ended.files_failed > 0);
@@ -314,6 +314,22 @@ mod tests {
             owner.orders[&order].rate_due.is_some()
         });
         assert!(is_due.unwrap());
+        hub.stop();
+    }
+
+    #[test]
+    fn a_rate_that_is_changed_while_another_is_on_its_way_is_told_later() {
+        let dir = state();
+        let (job, order) = with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        let due = hub.look(move |owner| {
+            [(); 2].map(|()| {
+                owner.set_rate(job, 1, "a");
+                owner.orders[&order].rate_due.is_some()
+            })
+        });
+        assert_eq!(due.unwrap(), [false, true]);
         hub.stop();
     }
 

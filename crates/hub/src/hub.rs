@@ -11,7 +11,7 @@ use crate::courier::Word;
 use crate::events::{Missed, Ring};
 use crate::figures::Figures;
 use crate::outbox::{Posting, Tell};
-use crate::owner::{Command, Owner};
+use crate::owner::{Command, Owner, Reply};
 use crate::reader::{EndpointView, FailureView, Filter, Health, JobView, LiveJobs, Page, Reader};
 use crate::retention::Keep;
 use crate::samples::{Samples, Total, Watch};
@@ -264,17 +264,10 @@ impl Hub {
     /// Redeems a ticket: the hub is the endpoint's client from then on.
     pub fn add_endpoint(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
         let enrolled = self.enrol(who, name, ticket, replace);
+        let endpoint = self.record(who, "endpoint add", name, enrolled)?;
         let name = name.to_owned();
-        self.carry_out(
-            &who.name,
-            "endpoint add",
-            move |_| name,
-            move |owner, _| {
-                let endpoint = enrolled?;
-                owner.courier(&endpoint.name).look();
-                Ok(endpoint)
-            },
-        )
+        self.look(move |owner| owner.courier(&name).look())?;
+        Ok(endpoint)
     }
 
     fn enrol(&self, who: &Principal, name: &str, ticket: &str, replace: bool) -> Result<EndpointView> {
@@ -332,6 +325,24 @@ impl Hub {
         answer.recv().map_err(|_| ended())?
     }
 
+    /// Done elsewhere already, or refused: that is in the audit log before it is answered. Where the log cannot be written, what was done
+    /// holds all the same, and has its line as soon as it can be.
+    pub(crate) fn record<T>(
+        &self,
+        who: &Principal,
+        action: &'static str,
+        target: &str,
+        outcome: Result<T>,
+    ) -> Result<T> {
+        let (reply, answer) = sync_channel::<Option<Error>>(1);
+        let reply: Reply = Box::new(move |failed| drop(reply.try_send(failed.cloned())));
+        let told = self.send(Command::Done(Deed::new(&who.name, action, target, &outcome), reply));
+        match told.and_then(|()| answer.recv().map_err(|_| ended())) {
+            Ok(None) => outcome,
+            Ok(Some(e)) | Err(e) => outcome.and_then(|_| Err(holds(action, e))),
+        }
+    }
+
     /// The session with an endpoint that orders go over as well.
     pub(crate) fn desk(&self, endpoint: &str) -> Result<Arc<Desk>> {
         if !self.inner.book.has(endpoint) {
@@ -360,6 +371,14 @@ impl Hub {
 fn ended() -> Error {
     Error::new(Exit::Temporary, "the hub is ending, or cannot read its database")
         .hint("try again; if this persists, look at the hub's log")
+}
+
+/// Said of what was done and could not be written into the audit log.
+fn holds(action: &str, e: Error) -> Error {
+    let message = format!("`{action}` was done and holds, but the audit log cannot be written: {}", e.message);
+    let hint = "its line follows when the log can be written again, if the hub runs until then; remove a token that \
+        was made and not shown";
+    Error { message, ..e }.hint(hint)
 }
 
 fn pass_on(heard: &Receiver<Word>, commands: &SyncSender<Command>) {

@@ -4,11 +4,11 @@
 
 use crate::job_file::{JobFile, Wish};
 use crate::owner::Owner;
-use crate::refusal::refused;
+use crate::refusal::{changed_meanwhile, refused};
 use crate::rows::{Key, NewJob, Rewritten};
 use crate::{Error, Result};
 use model::{Exit, JobId};
-use queue::{Job, Now, Status, Verb};
+use queue::{Facts, Job, Now, Status, Verb};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -44,8 +44,9 @@ impl Owner {
             known.push(self.known_by_key(job)?);
         }
         // What was sent before is answered as it was then.
-        self.check_room(jobs.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(job, _)| job))?;
-        for job in &jobs {
+        let new = || jobs.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(job, _)| job);
+        self.check_room(new().map(|job| &job.wish.facts))?;
+        for job in new() {
             for after in &job.after {
                 match *after {
                     After::Job(id) => self.check_after(id, &job.owner)?,
@@ -96,12 +97,12 @@ impl Owner {
     }
 
     /// All or none: what does not fit is known before anything is taken.
-    fn check_room<'a>(&self, jobs: impl Iterator<Item = &'a Submission>) -> Result<()> {
+    fn check_room<'a>(&self, jobs: impl Iterator<Item = &'a Facts>) -> Result<()> {
         let mut of_owner: HashMap<&str, (usize, HashSet<&str>)> = HashMap::new();
-        for job in jobs {
-            let (more, projects) = of_owner.entry(&job.owner).or_default();
+        for facts in jobs {
+            let (more, projects) = of_owner.entry(&facts.owner).or_default();
             *more += 1;
-            projects.insert(&job.wish.facts.project);
+            projects.insert(&facts.project);
         }
         let all: usize = of_owner.values().map(|(more, _)| more).sum();
         if all > 0 && self.queue.len() + all > self.limits.jobs_max {
@@ -177,9 +178,7 @@ impl Owner {
         changes: &Map<String, Value>,
         version: Option<u64>,
     ) -> Result<()> {
-        if let Some(version) = version {
-            self.store.check_version(id, version)?;
-        }
+        self.check_version(id, version)?;
         let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
         if self.queue.get(id).is_none() {
             let (status, help) = (stored.job.status, "only an open job can be changed");
@@ -196,20 +195,51 @@ impl Owner {
     }
 
     pub(crate) fn steer(&mut self, now: Now, id: JobId, verb: Verb, version: Option<u64>) -> Result<()> {
-        if let Some(version) = version {
-            self.store.check_version(id, version)?;
+        self.check_version(id, version)?;
+        let absent = || refused(&queue::Refused::NoSuchJob);
+        if self.group.removed.contains(&id) {
+            return Err(absent());
         }
-        if self.queue.get(id).is_none() {
-            let stored = self.store.job(id)?.ok_or_else(|| refused(&queue::Refused::NoSuchJob))?;
-            self.posting.watch(id, &stored.file);
+        // One that has ended is in the queue while it is steered, and stays only where it begins anew.
+        let visitor = match self.queue.get(id) {
+            Some(_) => None,
+            None => Some(self.store.job(id)?.ok_or_else(absent)?),
+        };
+        let job = visitor.as_ref().map(|stored| &stored.job).or_else(|| self.queue.get(id));
+        if let Some(job) = job.filter(|job| verb == Verb::Retry && job.status.is_end()) {
+            self.check_room(visitor.iter().map(|stored| &stored.job.facts))?;
+            self.check_others(job)?;
+        }
+        let file = visitor.map(|stored| {
             self.queue.restore(now, stored.job);
-            self.visitors.push(id);
+            stored.file
+        });
+        let steered = self.queue.steer(now, id, verb).map_err(|e| refused(&e));
+        match file {
+            Some(file) if verb == Verb::Retry && steered.is_ok() => self.posting.watch(id, &file),
+            Some(_) => self.queue.let_go(id),
+            None => {}
         }
-        let steered = self.queue.steer(now, id, verb);
         if verb == Verb::Remove && steered.is_ok() {
             self.group.removed.push(id);
         }
-        steered.map_err(|e| refused(&e))
+        steered
+    }
+
+    /// A job begins anew once those that it comes after are open again, or have ended well.
+    fn check_others(&self, job: &Job) -> Result<()> {
+        let hint = "retry that job first, or submit this one again without `after`";
+        let wrong = |e: Error| Error { exit: Exit::Failed, ..e }.hint(hint);
+        job.after.iter().try_for_each(|other| self.check_after(*other, &job.facts.owner).map_err(wrong))
+    }
+
+    /// What was changed and is not written down yet has another version as well.
+    fn check_version(&self, id: JobId, version: Option<u64>) -> Result<()> {
+        match version {
+            Some(_) if self.queue.is_changed(id) => Err(changed_meanwhile()),
+            Some(version) => self.store.check_version(id, version),
+            None => Ok(()),
+        }
     }
 }
 
@@ -218,9 +248,9 @@ mod tests {
     use super::{PROJECTS_MAX, Submission};
     use crate::access::{Principal, Scopes};
     use crate::scene::{anna, start, state};
-    use crate::{Channels, JobFile};
+    use crate::{Channels, Hub, JobFile, Options};
     use model::JobId;
-    use queue::Verb;
+    use queue::{Limits, Verb};
     use std::time::Duration;
 
     #[test]
@@ -250,6 +280,84 @@ mod tests {
         assert!(taken.unwrap());
         assert!(hub.submit(&anna(), file(96, 2), None).is_ok(), "that project is open");
         assert!(hub.submit(&anna(), file(95, PROJECTS_MAX + 1), None).unwrap_err().message.contains("projects"));
+        hub.stop();
+    }
+
+    fn file(number: usize) -> JobFile {
+        JobFile::from_json(&format!(r#"{{"source":"a:x","destination":"b:{number}"}}"#)).unwrap()
+    }
+
+    /// Two jobs, the second of which comes after the first.
+    fn chain() -> Vec<JobFile> {
+        let (mut first, mut second) = (file(1), file(2));
+        first.name = Some("first".to_owned());
+        second.after = vec!["first".to_owned()];
+        vec![first, second]
+    }
+
+    #[test]
+    fn a_batch_that_is_sent_again_is_answered_as_before_whatever_became_of_it() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let ids = || hub.batch(&anna(), chain(), Some("once")).map(|taken| [taken[0].id, taken[1].id]);
+        let before = ids().unwrap();
+        hub.steer(&anna(), before[0], Verb::Cancel, None).unwrap();
+        assert_eq!(ids().unwrap(), before);
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_is_retried_after_those_that_it_comes_after() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let taken = hub.batch(&anna(), chain(), None).unwrap();
+        let (first, second) = (taken[0].id, taken[1].id);
+        let retry = |id: JobId| hub.steer(&anna(), id, Verb::Retry, None);
+        let stands = |id: JobId| hub.show(&anna(), id).map(|job| (job.status, job.reason.unwrap_or_default())).unwrap();
+        hub.steer(&anna(), first, Verb::Cancel, None).unwrap();
+        assert_eq!(stands(second), ("failed".to_owned(), "dependency".to_owned()));
+        let refused = retry(second).unwrap_err();
+        assert!(refused.message.contains("which it comes after, is cancelled"), "{}", refused.message);
+        assert!(refused.hint.unwrap().contains("retry that job first"));
+        retry(first).and_then(|()| retry(second)).unwrap();
+        assert_eq!(stands(second), ("waiting".to_owned(), "dependency".to_owned()));
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_that_begins_anew_counts_as_one_more() {
+        let dir = state();
+        let limits = Limits { of_owner_max: 1, ..Limits::default() };
+        let hub = Hub::start(Options { limits, ..Options::new(dir.path().to_owned()) }).unwrap();
+        let submit = |number: usize| hub.submit(&anna(), file(number), None).unwrap().id;
+        let steer = |id: JobId, verb: Verb| hub.steer(&anna(), id, verb, None);
+        let first = submit(1);
+        steer(first, Verb::Cancel).unwrap();
+        let second = submit(2);
+        let refused = steer(first, Verb::Retry).unwrap_err();
+        assert!(refused.message.contains("the limit of open jobs"), "{}", refused.message);
+        // Nor does one that was looked at in the same group take a place that nobody counted.
+        let both = hub.look(move |owner| {
+            let verbs = [Verb::Cancel, Verb::Retry];
+            verbs.map(|verb| owner.steer(owner.now(), first, verb, None).is_ok())
+        });
+        assert_eq!(both.unwrap(), [true, false]);
+        steer(second, Verb::Cancel).unwrap();
+        steer(first, Verb::Retry).unwrap();
+        hub.stop();
+    }
+
+    #[test]
+    fn of_two_who_decide_on_one_version_of_a_job_the_first_has_it() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let id = hub.submit(&anna(), file(1), None).unwrap().id;
+        let version = Some(hub.show(&anna(), id).unwrap().version);
+        let both = hub.look(move |owner| {
+            let verbs = [Verb::Pause, Verb::Cancel];
+            verbs.map(|verb| owner.steer(owner.now(), id, verb, version).is_ok())
+        });
+        assert_eq!(both.unwrap(), [true, false]);
         hub.stop();
     }
 

@@ -12,7 +12,7 @@ use model::{Class, Exit, Location, TransferSpec};
 use queue::{Claims, Common, Facts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -25,8 +25,11 @@ const LABEL_BYTES_MAX: usize = 256;
 const AFTER_MAX: usize = 256;
 const WORD_BYTES_MAX: usize = 64;
 const WINDOWS_MAX: usize = 32;
-/// Places that a job is said to write to, before it is said to write to all of its destination.
+/// Of a path: no endpoint takes a longer one.
+const PATH_BYTES_MAX: usize = 4096;
+/// Places that a job is said to write to, and their bytes, before it is said to write to all of its destination.
 const CLAIMS_MAX: usize = 64;
+const CLAIMS_BYTES_MAX: usize = 4096;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
@@ -185,6 +188,11 @@ impl JobFile {
     pub fn wish(&self, owner: &str) -> Result<Wish> {
         let wish = self.known_wish(owner)?;
         self.windows.iter().try_for_each(Window::check)?;
+        let is_long = |place: &Location| place.path().len() > PATH_BYTES_MAX;
+        if wish.spec.sources.iter().chain([&wish.spec.destination]).any(is_long) {
+            let hint = "no endpoint takes a longer one: name a directory above it, and select with filters";
+            return Err(wrong("a path of a job has at most 4,096 bytes", hint));
+        }
         Ok(wish)
     }
 
@@ -378,31 +386,27 @@ fn claims(kind: Kind, spec: &TransferSpec) -> Vec<Vec<u8>> {
     if is_null(spec.destination.path()) || spec.options.is_dry_run || kind == Kind::Check {
         return Vec::new();
     }
-    let clean = |path: &[u8]| {
-        let names = relative_path(path).unwrap_or_default();
-        model::name::join(&names)
-    };
     let to = spec.destination.path();
     let is_directory = spec.sources.len() > 1 || to.is_empty() || to.ends_with(b"/");
-    let mut claims = Vec::new();
+    let all = model::name::join(&relative_path(to).unwrap_or_default());
+    let (mut claims, mut bytes) = (BTreeSet::new(), 0);
     for source in &spec.sources {
         let path = source.path();
         let names = relative_path(path).unwrap_or_default();
         let is_contents = path.is_empty() || path.ends_with(b"/") || path.ends_with(b"/.");
-        match names.last().filter(|_| is_directory && !is_contents) {
-            Some(last) => claims.push([&clean(to)[..], b"/", last.as_bytes()].concat()),
-            None => claims.push(clean(to)),
+        let claim = match names.last().filter(|_| is_directory && !is_contents) {
+            Some(last) if all.is_empty() => last.as_bytes().to_vec(),
+            Some(last) => [&all[..], b"/", last.as_bytes()].concat(),
+            None => all.clone(),
+        };
+        let length = claim.len();
+        bytes += if claims.insert(claim) { length } else { 0 };
+        // Each would be compared with each of another job, and is in memory as long as the job is open.
+        if claims.len() > CLAIMS_MAX || bytes > CLAIMS_BYTES_MAX {
+            return vec![all];
         }
     }
-    for claim in &mut claims {
-        if claim.starts_with(b"/") {
-            claim.remove(0);
-        }
-    }
-    claims.sort();
-    claims.dedup();
-    // Each would be compared with each of another job.
-    if claims.len() > CLAIMS_MAX { vec![clean(to)] } else { claims }
+    claims.into_iter().collect()
 }
 
 /// What is asked, by whom.
@@ -522,6 +526,24 @@ mod tests {
         assert_eq!(claims(CLAIMS_MAX, "b:y").len(), CLAIMS_MAX);
         assert_eq!(claims(CLAIMS_MAX + 1, "b:y/z"), [b"y/z".to_vec()]);
         assert_eq!(claims(CLAIMS_MAX + 1, "b:"), [b"".to_vec()]);
+    }
+
+    #[test]
+    fn what_a_job_holds_in_memory_is_bounded_whatever_it_names() {
+        let (short, long) = ("d/".repeat(1500), "d/".repeat(PATH_BYTES_MAX / 2));
+        let text = |to: &str| format!("source = [\"a:1\", \"a:2\"]\ndestination = \"b:{to}\"");
+        let claims = wish(&text(&short)).unwrap().facts.claims;
+        assert_eq!(claims.iter().collect::<Vec<_>>(), [short.trim_end_matches('/').as_bytes()]);
+        wish(&text(&long)).unwrap();
+        let longer = text(&format!("{long}x"));
+        assert!(wish(&longer).unwrap_err().contains("at most 4,096 bytes"));
+        // One that was taken in before there was this bound goes on.
+        assert!(JobFile::from_toml(&longer).unwrap().known_wish("anna").is_ok());
+        for (days, from) in [(8, "22:00"), (1, "0000000022:00")] {
+            let days = ["\"mon\""].repeat(days).join(", ");
+            let window = format!("{PLAIN}[[windows]]\ndays = [{days}]\nfrom = \"{from}\"\nto = \"06:00\"");
+            assert!(wish(&window).unwrap_err().contains("at most 7 days"), "{window}");
+        }
     }
 
     #[test]

@@ -1,11 +1,24 @@
 //! The service that keeps jobs until they are done: takes them in, gives them as orders to endpoints, remembers what came of them.
 //!
-//! `Hub` is the handle that others hold, with `submission`, `rehearsal`, `scheduling` and `granting`: the interface over HTTP is a client of it. `job_file` reads
-//! what a job is, and `strict` JSON; `access` and `rule` say who may do what. `owner` is the one thread that has the queue and the database: `intake` takes jobs in, `dispatch` gives orders,
-//! `hearing` hears of them, `recurring` begins what has a schedule, `telling` and `outbox` tell of jobs by
-//! way of `channels` and `delivery`. `store` is the database, with `database`, `rows`, `schedules` and
-//! `audit`; `courier` speaks with an endpoint, `reader` answers questions without holding anybody up, `events` and `subscription` tell
-//! of changes, `samples` and `series` of rates, `retention` forgets; `windows`, `times` and `almanac` know time zones; `figures` and `metrics` are what Prometheus is told.
+//! In reading order:
+//! - `hub`: the handle that others hold, with `submission`, `rehearsal`, `scheduling` and `granting`; the interface over HTTP is a
+//!   client of it
+//! - `job_file`: what a job is; `strict` reads its JSON
+//! - `access`, `rule`: who may do what
+//! - `owner`: the one thread that has the queue and the database
+//! - `intake`: takes jobs in
+//! - `dispatch`: gives orders
+//! - `courier`: speaks with an endpoint
+//! - `hearing`: hears of orders
+//! - `recurring`: begins what has a schedule
+//! - `telling`, `outbox`: tell of jobs, by way of `channels` and `delivery`
+//! - `store`: the database, with `database`, `rows`, `schedules` and `audit`
+//! - `reader`: answers questions without holding anybody up
+//! - `events`, `subscription`: tell of changes
+//! - `samples`, `series`: rates
+//! - `retention`: forgets
+//! - `windows`, `times`, `almanac`: time zones
+//! - `figures`, `metrics`: what Prometheus is told
 //!
 //! Invariants:
 //! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.

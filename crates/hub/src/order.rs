@@ -1,8 +1,9 @@
 //! Orders as endpoints know them: what an attempt is called there, and what is told of it in the queue's words.
 
+pub use crate::audit::shown;
 use daemon::hand_in::Told;
 use model::name::Escaped;
-use model::order::{Reason, Status};
+use model::order::Reason;
 use model::{FailureKind, JobId};
 use queue::{Answer, Ended, News, Work};
 use serde_json::{Value, json};
@@ -19,14 +20,6 @@ pub fn warrant_id(order: JobId) -> [u8; 16] {
     digest[..16].try_into().expect("half of a SHA-256 is 16 bytes long")
 }
 
-pub fn shown(text: &str) -> String {
-    Escaped(text.as_bytes()).to_string()
-}
-
-pub fn status_of(told: &Told) -> Status {
-    Status::from_number(told.news.status).unwrap_or(Status::Queued)
-}
-
 /// What an executor says, in the queue's words.
 pub fn answer(told: &Told) -> Answer {
     let news = &told.news;
@@ -38,7 +31,7 @@ pub fn answer(told: &Told) -> Answer {
         bytes_done: news.bytes_done,
     };
     match &told.ended {
-        Some(ended) if status_of(told).is_end() => Answer::Ended(Ended {
+        Some(ended) if told.status().is_end() => Answer::Ended(Ended {
             code: ended.code as i32,
             text: shown(&ended.text),
             hint: shown(&ended.hint),
@@ -54,7 +47,7 @@ pub fn answer(told: &Told) -> Answer {
             },
         }),
         _ => Answer::News(News {
-            status: status_of(told),
+            status: told.status(),
             reason: Reason::from_number(news.reason).unwrap_or(Reason::None),
             text: shown(&news.text),
             until: (news.until > 0).then(|| (news.until as i64).saturating_mul(1000)),
@@ -81,4 +74,17 @@ pub fn failures(told: &Told) -> Vec<(String, String, String)> {
         (Escaped(&failure.path).to_string(), kind, shown(&failure.text))
     };
     events.map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use daemon::hand_in::OrderNews;
+
+    #[test]
+    fn what_an_endpoint_says_of_an_order_is_kept_up_to_a_length() {
+        let news = OrderNews { text: "x".repeat(16_000), ..OrderNews::default() };
+        let Answer::News(news) = answer(&Told { news, ended: None, events: None }) else { panic!("it has not ended") };
+        assert_eq!(news.text.len(), 1024);
+    }
 }

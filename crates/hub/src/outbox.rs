@@ -1,7 +1,8 @@
 //! What is to be told of jobs: written down with the change that it tells of, brought by a thread for each channel, tried again.
 //!
-//! Invariant: what a job asked to be told is told at least once, or given up after `TRIES_MAX` tries in a day, which the audit log says;
-//! or it was one too many of `ROWS_MAX`, which the hub's own log says; or its channel was taken away, which the audit log says.
+//! Invariants: what a job asked to be told is told at least once, or given up after `TRIES_MAX` tries in a day, which the audit log says;
+//! or it was one too many of `ASKED_MAX`, which the hub's own log says; or its channel was taken away, which the audit log says. What
+//! jobs ask for leaves room for what is told of every job.
 
 use crate::channels::{Channels, Means};
 use crate::delivery::{Message, deliver};
@@ -15,6 +16,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Messages that wait, of all channels.
 const ROWS_MAX: i64 = 10_000;
+/// Where so many wait, none is added that a job asked for.
+const ASKED_MAX: i64 = ROWS_MAX / 2;
 /// Messages that a channel's thread is given ahead.
 const AHEAD_MAX: usize = 16;
 /// What is waited for after each try that failed.
@@ -24,6 +27,8 @@ pub const TRIES_MAX: usize = PAUSES_S.len() + 1;
 pub struct Outgoing {
     pub channel: String,
     pub body: String,
+    /// By its job; otherwise the channel is told of every job.
+    pub is_asked_for: bool,
 }
 
 /// A try was made: the message goes, or is tried again.
@@ -37,10 +42,19 @@ pub fn put(connection: &Connection, messages: &[Outgoing], now: i64) -> rusqlite
     let put = "INSERT INTO outbox (channel, body, made, tries, due) SELECT ?1, ?2, ?3, 0, ?3
         WHERE (SELECT count(*) FROM outbox) < ?4";
     let mut left_out = 0;
-    for Outgoing { channel, body } in messages {
-        left_out += 1 - connection.prepare_cached(put)?.execute(params![channel, body, now, ROWS_MAX])?;
+    for Outgoing { channel, body, is_asked_for } in messages {
+        let rows_max = if *is_asked_for { ASKED_MAX } else { ROWS_MAX };
+        left_out += 1 - connection.prepare_cached(put)?.execute(params![channel, body, now, rows_max])?;
     }
     Ok(left_out)
+}
+
+/// Gives the messages that come numbers from beyond this one.
+pub fn number_from(connection: &Connection, from: i64) -> rusqlite::Result<()> {
+    let there = "INSERT INTO sqlite_sequence (name, seq) SELECT 'outbox', 0
+        WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'outbox')";
+    connection.execute(there, [])?;
+    connection.execute("UPDATE sqlite_sequence SET seq = max(seq, ?1) WHERE name = 'outbox'", [from]).map(drop)
 }
 
 pub fn note(connection: &Connection, posted: &Posted) -> rusqlite::Result<()> {
@@ -123,5 +137,24 @@ fn post_all(name: &str, means: &Means, messages: &Receiver<(Message, usize)>, te
             tries: tries + 1,
             of: deliver(means, &message, unix_ms() / 1000),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_jobs_ask_for_leaves_room_for_what_is_told_of_every_job() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(concat!(include_str!("schema_1.sql"), include_str!("schema_2.sql"))).unwrap();
+        let fill = "WITH RECURSIVE rows (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM rows WHERE n < ?1)
+            INSERT INTO outbox (channel, body, made, tries, due) SELECT 'ops', '', 0, 0, 0 FROM rows";
+        connection.execute(fill, [ASKED_MAX]).unwrap();
+        let left_out = |is_asked_for: bool| {
+            let message = || Outgoing { channel: "ops".to_owned(), body: String::new(), is_asked_for };
+            put(&connection, &[message(), message(), message()], 0).unwrap()
+        };
+        assert_eq!((left_out(true), left_out(false), left_out(true)), (2, 0, 3));
     }
 }

@@ -38,6 +38,8 @@ const TICK: Duration = Duration::from_secs(1);
 const MANY: usize = 1000;
 /// After a transaction that failed.
 const PAUSE: Duration = Duration::from_secs(1);
+/// After that, before owed lines are tried again without anything else to write.
+const OWED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Changes something, and says what is answered once that is durable, or why it is not.
 pub type Change = Box<dyn FnOnce(&mut Owner, Now) -> Reply + Send>;
@@ -47,6 +49,8 @@ pub type Reply = Box<dyn FnOnce(Option<&Error>) + Send>;
 /// What the owner is told, by those who hold the hub, by couriers and by channels.
 pub enum Command {
     Change(Change),
+    /// Something was done outside the database, or refused.
+    Done(Deed, Reply),
     Heard(Word),
     Posted(Outcome),
     Stop,
@@ -71,8 +75,10 @@ pub struct Owner {
     pub(crate) group: Group,
     quota: Quota,
     pub(crate) replies: Vec<Reply>,
-    /// Ended jobs that are in the queue while somebody steers them.
-    pub(crate) visitors: Vec<JobId>,
+    /// Lines of the audit log that tell of what was done elsewhere, and hold whatever becomes of a group: not written down yet.
+    owed: Vec<Deed>,
+    /// When they are tried again without anything else to write.
+    owed_at: Instant,
     pub(crate) next_seq: u64,
     /// Since the start.
     pub(crate) ended: BTreeMap<Status, Ended>,
@@ -136,7 +142,8 @@ impl Owner {
             group: Group::default(),
             quota: Quota::default(),
             replies: Vec::new(),
-            visitors: Vec::new(),
+            owed: Vec::new(),
+            owed_at: Instant::now(),
             next_seq: 0,
             ended: BTreeMap::new(),
             unheard: HashSet::new(),
@@ -307,9 +314,13 @@ impl Owner {
     /// Writes down what changed, then answers and acts.
     fn settle(&mut self) {
         let (changes, actions) = self.queue.take();
-        self.visitors.drain(..).for_each(|id| self.queue.let_go(id));
         let told = self.tell(&changes);
         self.group.changes = changes;
+        // Each try that fails has the queue read back.
+        let tells_owed = !self.group.is_empty() || self.owed_at <= Instant::now();
+        if tells_owed {
+            self.group.audit.extend(self.owed.iter().cloned());
+        }
         let group = std::mem::take(&mut self.group);
         let replies = std::mem::take(&mut self.replies);
         let committed = match group.is_empty() {
@@ -318,6 +329,9 @@ impl Owner {
         };
         match committed {
             Ok(events) => {
+                if tells_owed {
+                    self.owed.clear();
+                }
                 self.note_orders(&group.changes);
                 self.note_ended(&group.changes);
                 self.ring.publish(events);
@@ -332,6 +346,7 @@ impl Owner {
             Err(e) => {
                 error!(error = %e.message, "the queue cannot be written down");
                 replies.into_iter().for_each(|reply| reply(Some(&e)));
+                self.owed_at = Instant::now() + OWED_PAUSE;
                 std::thread::sleep(PAUSE);
                 self.read_back();
             }
@@ -352,9 +367,13 @@ impl Owner {
 
     /// A line of the audit log, for which somebody who is no administrator may have no room left.
     pub(crate) fn note_deed(&mut self, now: Now, who: &str, deed: Deed) {
-        if who == "hub" || self.access.is_admin(who) || self.quota.admits(who, &deed, now.ms) {
+        if self.has_line(now, who, &deed) {
             self.group.audit.push(deed);
         }
+    }
+
+    fn has_line(&mut self, now: Now, who: &str, deed: &Deed) -> bool {
+        who == "hub" || self.access.is_admin(who) || self.quota.admits(who, deed, now.ms)
     }
 
     /// True when it is the end.
@@ -362,6 +381,13 @@ impl Owner {
         let now = self.now();
         let is_unread = self.read_again_at.is_some();
         match command {
+            Command::Done(deed, reply) => {
+                if self.has_line(now, &deed.who, &deed) {
+                    self.owed.push(deed);
+                    self.owed_at = Instant::now();
+                }
+                self.replies.extend(Some(reply).filter(|_| !is_unread));
+            }
             // Whoever waits for its answer hears that there is none.
             Command::Change(_) if is_unread => {}
             Command::Heard(word) if is_unread => self.note_arrival(&word),
@@ -373,7 +399,10 @@ impl Owner {
             }
             Command::Heard(word) => self.hear(now, word),
             Command::Posted(outcome) => self.posted(now, outcome),
-            Command::Stop => return true,
+            Command::Stop => {
+                self.owed_at = Instant::now();
+                return true;
+            }
         }
         false
     }
@@ -418,6 +447,30 @@ mod tests {
             owner.posting.under_way.contains(&7)
         });
         assert!(!is_under_way.unwrap(), "it would hold up its channel");
+        hub.stop();
+    }
+
+    #[test]
+    fn a_line_that_could_not_be_written_goes_with_what_is_written_next_and_alone_after_a_pause() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let connection = Connection::open(crate::database::path(dir.path())).unwrap();
+        let deed = || Deed::new("hub", "rule add", "", &Ok(()));
+        let found = hub.look(move |owner| {
+            connection.execute_batch("ALTER TABLE audit RENAME TO away").unwrap();
+            let before = Instant::now();
+            owner.take(Command::Done(deed(), Box::new(|_| {})));
+            owner.settle();
+            let rests = owner.owed_at >= before + OWED_PAUSE;
+            connection.execute_batch("ALTER TABLE away RENAME TO audit").unwrap();
+            owner.owed_at = before + 360 * OWED_PAUSE;
+            owner.settle();
+            let alone = owner.owed.len();
+            owner.group.audit.push(deed());
+            owner.settle();
+            (rests, alone, owner.owed.len())
+        });
+        assert_eq!(found.unwrap(), (true, 1, 0));
         hub.stop();
     }
 

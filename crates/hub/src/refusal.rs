@@ -1,7 +1,12 @@
-//! What the queue refuses, in words for people.
+//! What is refused of a job as it stands, in words for people.
 
 use crate::Error;
 use model::Exit;
+
+/// What was decided on by an older state of a job than the present one.
+pub fn changed_meanwhile() -> Error {
+    Error::new(Exit::Inconclusive, "the job has changed meanwhile").hint("look at it again, then decide")
+}
 
 pub fn refused(refused: &queue::Refused) -> Error {
     match refused {

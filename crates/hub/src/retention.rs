@@ -1,7 +1,8 @@
 //! What a hub forgets: ended jobs and events that are old, and the oldest where the database has grown beyond its cap.
 //!
 //! It goes through the rows bit by bit, each bit a transaction, so that nobody waits for it. Open jobs are never forgotten, nor is a
-//! job's key before it is a month old; the newest events stay for those who follow them.
+//! job's key before it is a month old; the newest events stay for those who follow them. The cap reaches jobs only where no older event
+//! is left: whoever makes many events drives nobody's jobs out.
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::time::Duration;
@@ -47,6 +48,12 @@ impl Sweep {
                     (SELECT coalesce(max(id), 0) FROM events) - ?3 ORDER BY id LIMIT ?2) WHERE at < ?1 OR ?4)",
             )?
             .execute(params![limit, STEP, EVENTS_MIN, is_over])?;
+        if is_over && events == STEP as usize {
+            transaction.commit()?;
+            return Ok(false);
+        }
+        // What the events left free may be enough.
+        let is_over = is_over && used_bytes(&transaction)? > keep.bytes;
         let last: Option<i64> = transaction
             .prepare_cached("SELECT max(seq) FROM (SELECT seq FROM jobs WHERE seq > ?1 ORDER BY seq LIMIT ?2)")?
             .query_row([self.seq, STEP], |row| row.get(0))?;
@@ -152,6 +159,36 @@ mod tests {
         assert!((found - bytes).abs() < bytes / 50, "{found} {bytes}");
         sweep(&mut connection, Keep { bytes: cap, ..Keep::default() });
         assert_eq!(count(&connection, "jobs"), 1000);
+    }
+
+    fn put_events(connection: &Connection, ids: std::ops::Range<i64>) {
+        let put = "WITH RECURSIVE ids (id) AS (SELECT ?1 UNION ALL SELECT id + 1 FROM ids WHERE id + 1 < ?2)
+            INSERT INTO events SELECT id, ?3, x'00', 'a', printf('%.*c', 200, 'x') FROM ids";
+        connection.execute(put, [ids.start, ids.end, 999 * DAY]).unwrap();
+    }
+
+    #[test]
+    fn many_events_drive_no_job_out() {
+        let mut connection = database(&[Some(5); 1000]);
+        put_events(&connection, 0..EVENTS_MIN);
+        let cap = used_bytes(&connection).unwrap() + (1 << 20);
+        put_events(&connection, EVENTS_MIN..4 * EVENTS_MIN);
+        assert!(used_bytes(&connection).unwrap() > cap);
+        sweep(&mut connection, Keep { bytes: cap, ..Keep::default() });
+        assert!(used_bytes(&connection).unwrap() <= cap);
+        assert_eq!(count(&connection, "jobs"), 1000);
+    }
+
+    #[test]
+    fn beyond_the_cap_jobs_go_although_events_keep_coming() {
+        let mut connection = database(&[Some(5); 1000]);
+        put_events(&connection, 0..EVENTS_MIN);
+        let (mut sweep, keep) = (Sweep::default(), Keep { bytes: 0, ..Keep::default() });
+        for id in EVENTS_MIN..EVENTS_MIN + 3 {
+            put_events(&connection, id..id + 1);
+            sweep.step(&mut connection, keep, 1000 * DAY).unwrap();
+        }
+        assert_eq!((count(&connection, "jobs"), count(&connection, "events")), (0, EVENTS_MIN));
     }
 
     #[test]

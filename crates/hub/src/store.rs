@@ -1,18 +1,19 @@
 //! The database of a hub: `hub.db` in its state directory, and the transactions that change it.
 //!
 //! Invariants: one connection writes, and each group of changes is one synced transaction. A file that is not a hub's, or a newer
-//! hub's, is refused and left as it is. A copy that was put back counts its events from beyond those of the original, so that no
-//! number of an event is given twice (`generation`).
+//! hub's, is refused and left as it is. A copy that was put back counts its events and its messages from beyond those of the original,
+//! so that no number of one is given twice (`generation`).
 
 use crate::audit::{self, Deed, Head, Mark};
 use crate::database::{of_sqlite, path, prepare, recognise};
 use crate::events::Event;
 use crate::outbox::{self, Outgoing, Posted};
+use crate::refusal::changed_meanwhile;
 use crate::retention::{Keep, Sweep};
 use crate::rows::{COLUMNS, Key, NewJob, Report, Rewritten, Stored, insert, of_row, put_report, update};
 use crate::schedules::{self, StoredSchedule};
 use crate::{Error, Result, unix_ms};
-use model::{Exit, JobId};
+use model::JobId;
 use queue::{Job, Status};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Events of a new generation begin this far beyond the last one.
+/// Events and messages of a new generation begin this far beyond the last event.
 const GENERATION_STEP: i64 = 1 << 32;
 
 pub struct Store {
@@ -118,7 +119,9 @@ impl Store {
             self.connection.execute(unheard, [])?;
             let deed = Deed::new("hub", "go on from a copy of hub.db", "", &Ok(()));
             self.audit = audit::write(&self.connection, self.audit.clone(), &[deed], unix_ms())?;
-            mark.event.max(last) + GENERATION_STEP
+            let from = mark.event.max(last) + GENERATION_STEP;
+            outbox::number_from(&self.connection, from)?;
+            from
         } else {
             from.unwrap_or(1)
         };
@@ -238,10 +241,7 @@ impl Store {
         let found: Option<i64> =
             select.query_row([&id.0[..]], |row| row.get(0)).optional().map_err(|e| self.failed(&e))?;
         match found {
-            Some(found) if found as u64 != version => {
-                Err(Error::new(Exit::Inconclusive, "the job has changed meanwhile")
-                    .hint("look at it again, then decide"))
-            }
+            Some(found) if found as u64 != version => Err(changed_meanwhile()),
             _ => Ok(()),
         }
     }
@@ -336,6 +336,7 @@ mod tests {
     use super::*;
     use crate::database::VERSION;
     use crate::job_file::JobFile;
+    use model::Exit;
     use model::order::Role;
     use queue::Goal;
 
@@ -415,6 +416,32 @@ mod tests {
         drop(store);
         // Opened again it is the same generation.
         assert_eq!(Store::open(dir.path()).unwrap().generation_from, 2 + GENERATION_STEP);
+    }
+
+    #[test]
+    fn a_message_of_a_backup_keeps_its_number_and_the_next_one_has_that_of_no_other() {
+        let message = || Group {
+            messages: vec![Outgoing { channel: "ops".into(), body: String::new(), is_asked_for: true }],
+            ..Group::default()
+        };
+        for waiting in [0, 1] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut store = Store::open(dir.path()).unwrap();
+            (0..waiting).for_each(|_| _ = store.commit(&message()).unwrap());
+            let copy = dir.path().join("copy");
+            store.connection.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+            store.commit(&message()).unwrap();
+            drop(store);
+            for of in ["hub.db-wal", "hub.db-shm"] {
+                let _ = std::fs::remove_file(dir.path().join(of));
+            }
+            std::fs::rename(&copy, path(dir.path())).unwrap();
+            let mut store = Store::open(dir.path()).unwrap();
+            store.commit(&message()).unwrap();
+            let numbers: Vec<i64> = store.waiting().unwrap().into_iter().map(|(id, _)| id).collect();
+            let kept: Vec<i64> = (1..=waiting).collect();
+            assert_eq!(numbers, [kept, vec![store.generation_from + 1]].concat());
+        }
     }
 
     #[test]

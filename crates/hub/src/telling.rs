@@ -2,7 +2,7 @@
 
 use crate::audit::Deed;
 use crate::channels::states;
-use crate::delivery::Message;
+use crate::delivery::{Message, webhook_id};
 use crate::events::rfc3339;
 use crate::job_file::JobFile;
 use crate::outbox::{Outcome, Outgoing, PAUSES_S, Posted, TRIES_MAX};
@@ -12,7 +12,7 @@ use model::quantity::counted;
 use model::{Exit, JobId};
 use queue::{Job, Now};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use tracing::warn;
 
 const LOOK_MS: u64 = 1000;
@@ -25,7 +25,9 @@ impl Owner {
         for job in changes.iter().filter(|job| !job.facts.is_rehearsal) {
             let before = seen.insert(job.id, job.status);
             let is_watched = self.posting.watched.contains(&job.id);
-            let mut to: BTreeSet<String> = self.posting.channels.always(job.status).map(str::to_owned).collect();
+            // With whether the job has to ask for it.
+            let always = self.posting.channels.always(job.status).map(|name| (name.to_owned(), false));
+            let mut to: BTreeMap<String, bool> = always.collect();
             if to.is_empty() && !is_watched {
                 continue;
             }
@@ -37,14 +39,18 @@ impl Owner {
             let wants = |words: &Vec<String>| states(words).is_ok_and(|states| states.contains(&job.status));
             // A channel may have been taken away since the job was handed in.
             let has = |name: &String| self.posting.threads.contains_key(name);
-            to.extend(
-                file.notify.iter().filter(|(name, words)| has(name) && wants(words)).map(|(name, _)| name.clone()),
-            );
-            if job.status.is_end() {
-                self.posting.watched.remove(&job.id);
+            for (name, _) in file.notify.iter().filter(|(name, words)| has(name) && wants(words)) {
+                to.entry(name.clone()).or_insert(true);
             }
             let body = message(job, &file).to_string();
-            self.group.messages.extend(to.into_iter().map(|channel| Outgoing { channel, body: body.clone() }));
+            let outgoing = |(channel, is_asked_for)| Outgoing { channel, body: body.clone(), is_asked_for };
+            self.group.messages.extend(to.into_iter().map(outgoing));
+        }
+        for job in changes.iter().filter(|job| job.status.is_end()) {
+            // One that was retried since is open.
+            if self.queue.get(job.id).is_none() {
+                self.posting.watched.remove(&job.id);
+            }
         }
         Ok(())
     }
@@ -81,13 +87,14 @@ impl Owner {
             return Ok(());
         }
         self.posting.looked_ms = now.ms + LOOK_MS;
+        let pin = self.identity.pin();
         for (name, thread) in &self.posting.threads {
             for (id, body, tries) in self.store.due(name, now.unix_ms)? {
                 if self.posting.under_way.contains(&id) {
                     continue;
                 }
-                let subject = subject(&body);
-                if thread.try_send((Message { id, body, subject }, tries)).is_err() {
+                let (subject, webhook_id) = (subject(&body), webhook_id(pin, id));
+                if thread.try_send((Message { id, webhook_id, body, subject }, tries)).is_err() {
                     break;
                 }
                 self.posting.under_way.insert(id);
@@ -167,6 +174,24 @@ mod tests {
         hub.steer(&anna(), job, Verb::Cancel, None).unwrap();
         let told = told();
         assert!(told.len() == 2 && told.iter().all(|one| one["kind"] == "copy"), "{told:?}");
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_that_was_retried_before_its_end_was_written_down_is_told_of_again() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::from_toml("[ops]\ncommand = [\"/bin/false\"]").unwrap());
+        let text = r#"{"source":"a:x","destination":"b:y","notify":{"ops":["ended"]}}"#;
+        let id = hub.submit(&anna(), JobFile::from_json(text).unwrap(), None).unwrap().id;
+        let steered = hub.look(move |owner| {
+            let now = owner.now();
+            [Verb::Cancel, Verb::Retry].map(|verb| owner.steer(now, id, verb, None).is_ok())
+        });
+        assert_eq!(steered.unwrap(), [true; 2]);
+        hub.steer(&anna(), id, Verb::Cancel, None).unwrap();
+        let connection = Connection::open(crate::database::path(dir.path())).unwrap();
+        let told: i64 = connection.query_row("SELECT count(*) FROM outbox", [], |row| row.get(0)).unwrap();
+        assert_eq!(told, 2);
         hub.stop();
     }
 

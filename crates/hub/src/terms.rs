@@ -99,7 +99,7 @@ impl Hub {
         only_admin(who)?;
         let target = format!("{endpoint} {}", change.contracts.keys().cloned().collect::<Vec<_>>().join(" "));
         let changed = self.agree(endpoint, change);
-        self.carry_out(&who.name, "contract change", move |_| target, move |_, _| changed)
+        self.record(who, "contract change", &target, changed)
     }
 
     fn agree(&self, endpoint: &str, change: ContractChange) -> Result<TermsView> {

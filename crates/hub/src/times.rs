@@ -2,7 +2,7 @@
 //!
 //! A local time that the clocks skip is the moment of the change; of one that they repeat it is the first.
 
-use crate::windows::{day, time, zone};
+use crate::windows::{DAYS_MAX, TIME_BYTES_MAX, day, time, zone};
 use crate::{Error, Result};
 use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
@@ -40,6 +40,10 @@ impl Times {
         if self.at.is_empty() || self.at.len() > TIMES_MAX {
             let text = format!("a schedule has 1 to {TIMES_MAX} times of day");
             return Err(Error::new(Exit::Usage, text).hint("such as 02:30, or *:30 for each hour"));
+        }
+        if self.days.len() > DAYS_MAX || self.at.iter().any(|at| at.len() > TIME_BYTES_MAX) {
+            return Err(Error::new(Exit::Usage, "a schedule has at most 7 days, and times such as 02:30")
+                .hint("name each day once: mon, tue, wed, thu, fri, sat or sun"));
         }
         self.parse().map(drop)
     }

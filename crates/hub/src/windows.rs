@@ -28,11 +28,17 @@ pub(crate) struct Parsed {
     zone: TimeZone,
 }
 
+pub const DAYS_MAX: usize = 7;
+/// As in `06:30`.
+pub const TIME_BYTES_MAX: usize = 5;
 /// How far ahead a change is looked for.
 const DAYS_AHEAD: i64 = 8;
 
 impl Window {
     pub fn check(&self) -> Result<()> {
+        if self.days.len() > DAYS_MAX || self.from.len().max(self.to.len()) > TIME_BYTES_MAX {
+            return Err(wrong("a window has at most 7 days, and times such as 06:30".to_owned()));
+        }
         self.parse().map(drop)
     }
 

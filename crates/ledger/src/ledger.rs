@@ -5,18 +5,17 @@
 //! the queue, once for the answer).
 
 use crate::error::{Cause, Error, Kind, Result, Subject};
-use crate::job::{Job, JobFilter, JobKey, JobSpec, RecordedFailure, SweepBefore};
+use crate::job::{JobSpec, SweepBefore};
 use crate::limits::{MESSAGE_BYTES_MAX, PEER_BYTES_MAX, Settings, TEXT_BYTES_MAX, VACUUM_PAGES_MAX};
 use crate::operation::{AttemptRow, Operation, Outcome};
 use crate::queue::{Queue, Refused};
-use crate::state::{State, Verb};
+use crate::schema;
+use crate::state::Verb;
 use crate::writer::{LostSlot, Reply, Request, Write, Writer};
-use crate::{query, schema};
+use model::Failure;
 use model::progress::Counts;
-use model::{Failure, JobId};
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,7 +33,6 @@ pub struct Ledger {
 #[derive(Clone, Debug)]
 pub struct Attempt {
     row: AttemptRow,
-    before: Option<State>,
     lost: Arc<LostSlot>,
 }
 
@@ -59,7 +57,6 @@ struct Inner {
     queue: Arc<Queue<Request>>,
     path: PathBuf,
     settings: Settings,
-    groups: Arc<AtomicU64>,
     /// Receives how closing the file went; taken by the call that waits for it.
     ended: Mutex<Option<Receiver<Result<()>>>>,
 }
@@ -74,15 +71,14 @@ impl Ledger {
         let failed = |cause: Cause| cause.of("open", Subject::Ledger(path.to_owned()));
         let connection = schema::open(path, &settings).map_err(failed)?;
         let queue = Arc::new(Queue::new(settings.queued_operations_max, settings.queued_bytes_max));
-        let groups = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(connection, queue.clone(), path.to_owned(), settings.clone(), groups.clone());
+        let writer = Writer::new(connection, queue.clone(), path.to_owned(), settings.clone());
         let (report, ended) = sync_channel(1);
         std::thread::Builder::new()
             .name("ledger".into())
             .spawn(move || drop(report.try_send(writer.run())))
             .map_err(|error| failed(error.into()))?;
         let ended = Mutex::new(Some(ended));
-        Ok(Ledger { inner: Arc::new(Inner { queue, path: path.to_owned(), settings, groups, ended }) })
+        Ok(Ledger { inner: Arc::new(Inner { queue, path: path.to_owned(), settings, ended }) })
     }
 
     /// Binds the ledger to the identity of its endpoint. A ledger that belongs to another one, because a state directory
@@ -101,7 +97,7 @@ impl Ledger {
         self.spec_bounded(&operation, spec)?;
         let (name, subject) = (operation.name(), operation.subject(&self.inner.path));
         match self.wait(operation)? {
-            Outcome::Begun { row, before } => Ok(Attempt { row, before, lost: Arc::default() }),
+            Outcome::Begun(row) => Ok(Attempt { row, lost: Arc::default() }),
             _ => Err(Cause::from(Kind::Unexpected).of(name, subject)),
         }
     }
@@ -143,17 +139,6 @@ impl Ledger {
         self.record(attempt, Operation::Unlisted { attempt: attempt.row, failures }, wait)
     }
 
-    /// The selected jobs, the newest change first. Includes everything queued before this call.
-    pub fn jobs(&self, filter: JobFilter) -> Result<Vec<Job>> {
-        self.alone("list jobs", self.subject(), move |connection| query::jobs(connection, &filter))
-    }
-
-    /// Failures of a job's latest attempt in the order recorded, from the one behind number `after`; at most 10,000.
-    pub fn failures(&self, key: &JobKey, after: u64, limit: usize) -> Result<Vec<RecordedFailure>> {
-        let (key, subject) = (key.clone(), Subject::Job(key.id));
-        self.alone("list failures", subject, move |connection| query::failures(connection, &key, after, limit))
-    }
-
     /// Deletes old jobs with their failures, and gives space back. Returns how many jobs went.
     pub fn sweep(&self, before: SweepBefore) -> Result<usize> {
         let mut swept = 0;
@@ -167,11 +152,6 @@ impl Ledger {
             Ok(())
         })?;
         Ok(swept)
-    }
-
-    /// Looks for damage in the whole file. Takes as long as reading it.
-    pub fn check(&self) -> Result<()> {
-        self.alone("check", self.subject(), |connection| schema::check(connection, "integrity_check"))
     }
 
     /// Waits until everything queued before is durable. Errors of operations that were not waited for go to their
@@ -195,11 +175,6 @@ impl Ledger {
             Some(Err(RecvTimeoutError::Disconnected)) => Err(Cause::from(Kind::Unexpected).of("close", self.subject())),
         };
         flushed.and(closed)
-    }
-
-    /// Transactions committed since the ledger was opened.
-    pub fn groups_committed(&self) -> u64 {
-        self.inner.groups.load(Ordering::Relaxed)
     }
 
     fn change(&self, attempt: &Attempt, verb: Verb, counts: Option<Counts>) -> Result<()> {
@@ -285,21 +260,6 @@ impl Ledger {
 }
 
 impl Attempt {
-    pub fn job(&self) -> JobId {
-        self.row.id
-    }
-
-    /// Counts from 1 over the life of the job; a larger number supersedes a smaller one.
-    pub fn number(&self) -> u64 {
-        self.row.number
-    }
-
-    /// The job's state before this attempt; `None` when the ledger did not know the job. Planning or Running means that
-    /// the attempt before ended without a word.
-    pub fn state_before(&self) -> Option<State> {
-        self.before
-    }
-
     fn check_lost(&self) -> Result<()> {
         self.lost.take().map_or(Ok(()), Err)
     }

@@ -58,7 +58,7 @@ pub(crate) const SWEEP_JOBS_MAX: usize = 100;
 /// Pages given back to the file system after a sweep, in one go (40 MiB).
 pub(crate) const VACUUM_PAGES_MAX: u32 = 10_000;
 /// Files up to this size are checked whole when they are opened. The check reads 150 MB/s from the page cache, so that a
-/// command starts at most 15 ms later for it; larger files are checked by `Ledger::check`.
+/// command starts at most 15 ms later for it; larger files are not checked.
 pub(crate) const CHECK_BYTES_MAX: u64 = 2 << 20;
 /// Frames of 4 KiB that gather in the write-ahead log before they are copied into the file; SQLite's own default.
 pub(crate) const LOG_FRAMES_MAX: i64 = 1000;

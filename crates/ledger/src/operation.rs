@@ -45,7 +45,7 @@ pub(crate) struct AttemptRow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    Begun { row: AttemptRow, before: Option<State> },
+    Begun(AttemptRow),
     Swept { jobs: usize },
 }
 
@@ -134,7 +134,7 @@ fn begin(connection: &Connection, spec: &JobSpec, now: i64) -> Result<Outcome, C
     connection
         .prepare_cached("UPDATE jobs SET attempts = ?2, failures_listed = 0, failures_unlisted = 0 WHERE job = ?1")?
         .execute(params![job, sql_int(number)])?;
-    Ok(Outcome::Begun { row: AttemptRow { job, number, id: spec.key.id }, before })
+    Ok(Outcome::Begun(AttemptRow { job, number, id: spec.key.id }))
 }
 
 /// One that is still under way has been broken off.

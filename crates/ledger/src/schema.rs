@@ -41,7 +41,7 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Connection, Cause
     connection.pragma_update(None, "cell_size_check", true)?;
     let version = recognise(&mut connection)?;
     if version > 0 && path.metadata()?.len() <= CHECK_BYTES_MAX {
-        check(&connection, "quick_check")?;
+        check(&connection)?;
     }
     if version == 0 && (1..FILE_BYTES_MIN).contains(&path.metadata()?.len()) {
         // SQLite takes a file of one byte for an empty one.
@@ -87,9 +87,9 @@ pub(crate) fn open_to_read(path: &Path, settings: &Settings) -> Result<Connectio
     }
 }
 
-/// Looks for damage in the whole file; `pragma` is `quick_check` or `integrity_check`.
-pub(crate) fn check(connection: &Connection, pragma: &str) -> Result<(), Cause> {
-    let finding: String = connection.query_row(&format!("PRAGMA {pragma}(1)"), [], |row| row.get(0))?;
+/// Looks for damage in the whole file.
+fn check(connection: &Connection) -> Result<(), Cause> {
+    let finding: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     match finding.as_str() {
         "ok" => Ok(()),
         _ => Err(Cause { kind: Kind::Corrupt, source: Some(Arc::new(Finding(finding))) }),

@@ -13,7 +13,6 @@ use crate::queue::Queue;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,7 +53,6 @@ pub(crate) struct Writer {
     queue: Arc<Queue<Request>>,
     path: PathBuf,
     settings: Settings,
-    groups: Arc<AtomicU64>,
     /// What `PRAGMA synchronous` is set to.
     is_synced: bool,
     /// Commits since the last one that was synced.
@@ -65,14 +63,8 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// `connection` is as `schema::open` left it.
-    pub(crate) fn new(
-        connection: Connection,
-        queue: Arc<Queue<Request>>,
-        path: PathBuf,
-        settings: Settings,
-        groups: Arc<AtomicU64>,
-    ) -> Writer {
-        Writer { connection, queue, path, settings, groups, is_synced: true, has_unsynced: false, fault: None }
+    pub(crate) fn new(connection: Connection, queue: Arc<Queue<Request>>, path: PathBuf, settings: Settings) -> Writer {
+        Writer { connection, queue, path, settings, is_synced: true, has_unsynced: false, fault: None }
     }
 
     /// Works until the queue is closed and drained, then closes the file.
@@ -164,7 +156,6 @@ impl Writer {
         }
         transaction.commit()?;
         assert_eq!(results.len(), group.len());
-        self.groups.fetch_add(1, Ordering::Relaxed);
         self.has_unsynced = !is_waited;
         Ok(results)
     }

@@ -9,6 +9,7 @@ pub mod fidelity;
 pub mod extent;
 pub mod class;
 mod crc64;
+pub mod adler32;
 pub mod digest;
 pub mod quantity;
 mod glob;

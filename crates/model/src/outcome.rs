@@ -48,6 +48,15 @@ impl FailureKind {
         Self::ALL.into_iter().find(|k| *k as u32 == number).unwrap_or(FailureKind::Other)
     }
 
+    /// Where it says nothing, what the operation says, a verb phrase: content could not be read, or not be written.
+    pub fn or_by(self, operation: &str) -> FailureKind {
+        match self {
+            FailureKind::Other if operation.starts_with("read") => FailureKind::ReadError,
+            FailureKind::Other if operation.starts_with("write") => FailureKind::WriteError,
+            kind => kind,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Other => "failed",

@@ -36,4 +36,5 @@ pub use job::{Delivered, Ending, Followed, Observer};
 pub use memory::Memory;
 pub use progress::{Progress, Snapshot};
 pub use report::{PathReport, Removal, Report};
+pub use wire::handshake::feature;
 pub use wire::{CloseCode, Refusal};

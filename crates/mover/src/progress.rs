@@ -409,6 +409,11 @@ impl LaneWatch {
 }
 
 impl LaneClock {
+    /// Up to the stage that the lane is in.
+    pub fn times(&self) -> LaneTimes {
+        self.cells.times()
+    }
+
     pub fn watch(&self) -> LaneWatch {
         LaneWatch { cells: self.cells.clone(), started: self.progress.started }
     }

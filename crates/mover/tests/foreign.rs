@@ -38,6 +38,7 @@ impl Sink for Door {
         Ok(SinkFacts {
             file_system: "bucket",
             is_memory_backed: false,
+            cannot_sync: false,
             free_bytes: u64::MAX,
             free_inodes: None,
             order: Order::Any,

@@ -6,7 +6,8 @@ use endpoint::{Endpoint, OpenHost, client, content, describe, endpoint, make_tre
 use model::files::Question;
 use model::options::Fsync;
 use model::{DigestAlgorithm, Extent, JobId, ObjectId, SessionId, TransferOptions};
-use mover::job::{Port, options_to_wire};
+use mover::job::Port;
+use mover::job_options::options_to_wire;
 use mover::limits::LANE_BYTES;
 use mover::sender::SendJob;
 use mover::session::{AskError, PushSpec, Server};

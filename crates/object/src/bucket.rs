@@ -72,6 +72,8 @@ pub struct Bucket {
     pub copy_bytes_max: u64,
     /// The store refused to make the copy itself.
     pub copies_not: AtomicBool,
+    /// It made one.
+    pub has_copied: AtomicBool,
 }
 
 /// Where requests go, and the region that they are signed for.
@@ -92,6 +94,8 @@ pub struct Tried {
     pub known: Option<Conditions>,
     /// Below which prefixes it was not allowed, and when.
     pub refused: HashMap<String, Instant>,
+    /// The trial object could not be removed.
+    pub left: Option<String>,
 }
 
 /// Which conditions a store keeps to.
@@ -161,12 +165,14 @@ impl Bucket {
             known: None,
             copy_bytes_max: config.copy_bytes_max.unwrap_or(COPY_BYTES_MAX),
             copies_not: AtomicBool::new(false),
+            has_copied: AtomicBool::new(false),
         })
     }
 
     /// What was found out about the store.
     pub fn notes(&self) -> Vec<String> {
-        self.at_once.note(&self.shown).into_iter().collect()
+        let left = self.conditions.lock().unwrap().left.clone();
+        self.at_once.note(&self.shown).into_iter().chain(left).collect()
     }
 
     /// Does the same to many by requests, as many at once as the store is good for.

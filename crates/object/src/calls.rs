@@ -72,6 +72,18 @@ pub struct Part {
 
 type Headers = Vec<(String, String)>;
 
+/// What is said of an object beside its content, and is gone when its metadata is replaced.
+const DESCRIPTION: [&str; 8] = [
+    "content-type",
+    "content-encoding",
+    "content-language",
+    "content-disposition",
+    "cache-control",
+    "expires",
+    "x-amz-storage-class",
+    "x-amz-website-redirect-location",
+];
+
 fn header(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
@@ -90,6 +102,10 @@ fn unknown(text: &str) -> Failure {
     Failure::new(Why::Unknown, text)
 }
 
+fn object_of(answer: &Answer) -> Object {
+    Object::of_answer(|name| answer.header(name).map(str::to_owned))
+}
+
 /// The root of an answer, if it has the name that it has to have.
 fn root(answer: &Answer, name: &str) -> Option<Element> {
     Element::parse(&answer.body).filter(|root| root.name == name)
@@ -97,10 +113,25 @@ fn root(answer: &Answer, name: &str) -> Option<Element> {
 
 impl Bucket {
     pub fn head(&self, key: &str) -> Result<Option<Object>> {
+        Ok(self.answer_of(key)?.as_ref().map(object_of))
+    }
+
+    /// The same, with what an object of the same content has to be sent with to be the same to others.
+    pub fn head_with_description(&self, key: &str) -> Result<Option<(Object, Headers)>> {
+        let is_description =
+            |(name, _): &(String, String)| name.starts_with("x-amz-meta-") || DESCRIPTION.contains(&&name[..]);
+        let described = |answer: Answer| {
+            let object = object_of(&answer);
+            (object, answer.headers.into_iter().filter(is_description).collect())
+        };
+        Ok(self.answer_of(key)?.map(described))
+    }
+
+    fn answer_of(&self, key: &str) -> Result<Option<Answer>> {
         let headers = vec![header("x-amz-checksum-mode", "ENABLED")];
         let call = Call { method: "HEAD", key: Some(key), headers, ..Call::default() };
         match self.call(&call, |_| true) {
-            Ok(answer) => Ok(Some(Object::of_answer(|name| answer.header(name).map(str::to_owned)))),
+            Ok(answer) => Ok(Some(answer)),
             Err(failure) if failure.why == Why::NoKey => Ok(None),
             Err(failure) => Err(failure),
         }

@@ -39,13 +39,17 @@ impl StoreConfig {
         region.unwrap_or_else(|| "us-east-1".to_owned())
     }
 
+    /// The store of `s3://`, which no table describes: Amazon's, or the one that the variables of the AWS tools name.
+    pub fn of_environment(variable: &dyn Fn(&str) -> Option<String>) -> StoreConfig {
+        let named = |name| variable(name).filter(|value| !value.is_empty());
+        let endpoint = named("AWS_ENDPOINT_URL_S3").or_else(|| named("AWS_ENDPOINT_URL"));
+        StoreConfig { endpoint, ..StoreConfig::default() }
+    }
+
     /// Where requests for a bucket of a region go, and whether it is named in the path.
     pub fn origin(&self, bucket: &str, region: &str) -> Result<(Origin, bool), String> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let named = self.endpoint.clone();
-        let named = named.or_else(|| variable("AWS_ENDPOINT_URL_S3")).or_else(|| variable("AWS_ENDPOINT_URL"));
-        let usual = if named.is_some() { Addressing::Path } else { Addressing::Host };
-        let url = named.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+        let usual = if self.endpoint.is_some() { Addressing::Path } else { Addressing::Host };
+        let url = self.endpoint.clone().unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
         let origin = Origin::parse(&url).map_err(|e| e.text)?;
         if !origin.is_tls && !origin.is_loopback() && !self.allow_clear {
             return Err(format!("{url} is not encrypted"));
@@ -80,6 +84,17 @@ mod tests {
         let by_host = StoreConfig { addressing: Some(Addressing::Host), ..config("https://s3.example.org") };
         let (origin, is_in_path) = by_host.origin("b", "us-east-1").unwrap();
         assert_eq!((origin.authority(), is_in_path), ("b.s3.example.org".to_owned(), false));
+    }
+
+    #[test]
+    fn the_variables_name_the_store_that_no_table_describes() {
+        let of = |set: &'static [(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            StoreConfig::of_environment(&value).endpoint
+        };
+        let both = &[("AWS_ENDPOINT_URL", "https://any"), ("AWS_ENDPOINT_URL_S3", "https://s3")];
+        assert_eq!((of(both).as_deref(), of(&both[..1]).as_deref()), (Some("https://s3"), Some("https://any")));
+        assert_eq!((of(&[("AWS_ENDPOINT_URL_S3", "")]), of(&[])), (None, None));
     }
 
     #[test]

@@ -35,6 +35,6 @@ impl ObjectUpload {
             bucket.copy_part(from, &self.key, &id, (start / length) as u32 + 1, range)
         });
         let parts: Vec<Part> = parts.into_iter().collect::<Result<_>>()?;
-        bucket.publish_parts(&self.key, &id, &parts, crc, condition)
+        bucket.publish_parts((&self.key, &id), &parts, crc, &self.job.meta(&self.entry), condition)
     }
 }

@@ -4,12 +4,17 @@
 //! `credential_process`; a container's endpoint; the instance's role, unless `AWS_EC2_METADATA_DISABLED`. Keys that expire are fetched
 //! again five minutes early.
 //!
-//! Invariants: secrets are never shown, not even by `Debug`; metadata services are asked over connections of their own.
+//! Invariants: secrets are never shown, not even by `Debug`; metadata services are asked over connections of their own. While keys are
+//! good nobody but whoever renews them waits for others, and for a process not longer than `PROCESS_PATIENCE`.
 
 use crate::config::StoreConfig;
+use crate::failure::printable;
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{Builder, park_timeout};
 use std::time::{Duration, Instant, SystemTime};
 use web::{Client, Origin, Request, Trust};
 
@@ -18,6 +23,12 @@ const RENEWED_EARLY: Duration = Duration::from_secs(300);
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// Of what a metadata service or a process answers.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// A `credential_process` that takes longer is ended.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const PROCESS_INTERVAL: Duration = Duration::from_millis(10);
+/// What it printed comes right after its end, unless something else has its output.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub struct Keys {
@@ -44,8 +55,9 @@ pub struct Credentials {
 #[derive(Default)]
 struct Kept {
     keys: Option<Keys>,
-    /// When no others were to be had.
-    failed: Option<Instant>,
+    /// When no others were to be had, and why.
+    failed: Option<(Instant, String)>,
+    is_renewing: bool,
 }
 
 impl Kept {
@@ -53,6 +65,20 @@ impl Kept {
     fn lasts(&self, time: Duration) -> bool {
         let is_good = |keys: &Keys| keys.expires.is_none_or(|end| SystemTime::now() + time < end);
         self.keys.as_ref().is_some_and(is_good)
+    }
+
+    /// Takes what came of looking for others. Where that is nothing, the old ones stay as long as they are good.
+    fn take_in(&mut self, found: Result<Keys, String>) -> Result<Option<Keys>, String> {
+        match found {
+            Ok(keys) => (self.keys, self.failed) = (Some(keys), None),
+            Err(why) => {
+                self.failed = Some((Instant::now(), why.clone()));
+                if !self.lasts(Duration::ZERO) {
+                    return Err(why);
+                }
+            }
+        }
+        Ok(self.keys.clone())
     }
 }
 
@@ -66,18 +92,29 @@ impl Credentials {
         if self.config.anonymous {
             return Ok(None);
         }
+        let asked = Instant::now();
         let mut kept = self.kept.lock().unwrap();
-        let is_good = kept.lasts(Duration::ZERO);
-        let is_tried = is_good && kept.failed.is_some_and(|when| when.elapsed() < RENEWAL_PAUSE);
-        if !kept.lasts(RENEWED_EARLY) && !is_tried {
-            match find(&self.config) {
-                Ok(keys) => *kept = Kept { keys: Some(keys), failed: None },
-                // They are renewed early: the old ones are good for a while yet.
-                Err(_) if is_good => kept.failed = Some(Instant::now()),
-                Err(why) => return Err(why),
+        let failed = kept.failed.as_ref().map(|(when, _)| *when);
+        if kept.lasts(Duration::ZERO) {
+            let is_tried = kept.is_renewing || failed.is_some_and(|when| when.elapsed() < RENEWAL_PAUSE);
+            if kept.lasts(RENEWED_EARLY) || is_tried {
+                return Ok(kept.keys.clone());
             }
+            // They are renewed early: the old ones are good for a while yet.
+            kept.is_renewing = true;
+            drop(kept);
+            let found = find(&self.config);
+            kept = self.kept.lock().unwrap();
+            kept.is_renewing = false;
+            return kept.take_in(found);
         }
-        Ok(kept.keys.clone())
+        // Whoever waited while others looked hears what they heard.
+        if let Some((when, why)) = &kept.failed
+            && *when >= asked
+        {
+            return Err(why.clone());
+        }
+        kept.take_in(find(&self.config))
     }
 
     /// These keys were refused; true where others are kept by now, or may be had.
@@ -145,7 +182,7 @@ fn from_settings(value: &dyn Fn(&str) -> Option<String>, origin: &'static str) -
         let token = value("aws_session_token");
         return Ok(Some(Keys { id, secret, token, expires: None, origin }));
     }
-    value("credential_process").map(|command| from_process(&command)).transpose()
+    value("credential_process").map(|command| from_process(&command, PROCESS_PATIENCE)).transpose()
 }
 
 /// The value of a key in a section of an INI file.
@@ -164,15 +201,63 @@ fn setting(text: &str, section: &str, key: &str) -> Option<String> {
     None
 }
 
-fn from_process(command: &str) -> Result<Keys, String> {
-    let ran = Command::new("/bin/sh").arg("-c").arg(command).stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let output = ran.map_err(|e| format!("credential_process could not be started: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("credential_process failed ({})", output.status));
+fn from_process(command: &str, patience: Duration) -> Result<Keys, String> {
+    let mut command_line = Command::new("/bin/sh");
+    command_line.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command_line.spawn().map_err(|e| format!("credential_process could not be started: {e}"))?;
+    let (printed, complained) = (child.stdout.take().map(read_beside), child.stderr.take().map(read_beside));
+    let text = |output: Option<Receiver<Vec<u8>>>| {
+        output.and_then(|output| output.recv_timeout(OUTPUT_PATIENCE).ok()).unwrap_or_default()
+    };
+    let status = wait(&mut child, patience);
+    // What it says of itself; what it prints is secret.
+    let words = || match last_line(&text(complained)) {
+        Some(line) => format!(": {line}"),
+        None => String::new(),
+    };
+    match status {
+        None => Err(format!("credential_process did not end within {} s{}", patience.as_secs(), words())),
+        Some(status) if !status.success() => Err(format!("credential_process failed ({status}){}", words())),
+        Some(_) => {
+            let keys = ("AccessKeyId", "SecretAccessKey", "SessionToken");
+            let keys = from_json(&text(printed), keys, "credential_process");
+            keys.ok_or_else(|| format!("credential_process printed no keys{}", words()))
+        }
     }
-    let text = output.stdout.get(..output.stdout.len().min(ANSWER_BYTES_MAX)).unwrap_or_default();
-    from_json(text, ("AccessKeyId", "SecretAccessKey", "SessionToken"), "credential_process")
-        .ok_or_else(|| "credential_process printed no keys".to_owned())
+}
+
+/// Reads what a process prints, as it comes: one that prints too much is not waited for.
+fn read_beside(output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (tell, told) = channel();
+    let read = move || {
+        let mut bytes = Vec::new();
+        let _ = output.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut bytes);
+        let _ = tell.send(bytes);
+    };
+    // Without a thread nothing is told.
+    let _ = Builder::new().name("store".to_owned()).spawn(read);
+    told
+}
+
+/// How a process ended; nothing of one that had to be killed.
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let began = Instant::now();
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if began.elapsed() >= patience {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        park_timeout(PROCESS_INTERVAL);
+    }
+}
+
+fn last_line(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    text.lines().rev().map(printable).find(|line| !line.trim().is_empty())
 }
 
 fn from_json(text: &[u8], names: (&str, &str, &str), origin: &'static str) -> Option<Keys> {
@@ -268,6 +353,41 @@ mod tests {
         fn fails(&self) {
             std::fs::remove_file(self.0.path().join("said")).unwrap();
         }
+    }
+
+    #[test]
+    fn a_process_that_does_not_end_is_ended_and_one_that_fails_says_why() {
+        let failed = |command: &str, seconds| from_process(command, Duration::from_secs(seconds)).unwrap_err();
+        assert_eq!(failed("exec sleep 3600", 0), "credential_process did not end within 0 s");
+        let why = failed("echo hush; echo early >&2; echo no token >&2; echo >&2; exit 3", 600);
+        assert_eq!(why, "credential_process failed (exit status: 3): no token");
+        assert_eq!(failed("echo hush", 600), "credential_process printed no keys");
+        assert!(failed("yes", 600).starts_with("credential_process "), "it prints without end");
+    }
+
+    /// The process reads from a pipe: it goes on when somebody writes to it.
+    #[test]
+    fn whoever_does_not_renew_the_keys_goes_on_with_those_that_are_good() {
+        let process = Process(tempfile::tempdir().unwrap());
+        let credentials = process.credentials();
+        process.says("first", 200);
+        assert_eq!(credentials.keys().unwrap().unwrap().id, "first");
+        let said = process.0.path().join("said");
+        let second = {
+            process.says("second", 3600);
+            std::fs::read(&said).unwrap()
+        };
+        process.fails();
+        assert!(Command::new("mkfifo").arg(&said).status().unwrap().success());
+        std::thread::scope(|scope| {
+            let renewing = scope.spawn(|| credentials.keys().unwrap().unwrap().id);
+            // It is open once the process reads from it.
+            let mut pipe = std::fs::OpenOptions::new().write(true).open(&said).unwrap();
+            assert_eq!(credentials.keys().unwrap().unwrap().id, "first");
+            std::io::Write::write_all(&mut pipe, &second).unwrap();
+            drop(pipe);
+            assert_eq!(renewing.join().unwrap(), "second");
+        });
     }
 
     #[test]

@@ -149,9 +149,7 @@ impl Failure {
             Why::Keys | Why::Forbidden => FailureKind::Permission,
             Why::Condition | Why::Conflict => FailureKind::InTheWay,
             Why::NoRoom => FailureKind::NoSpace,
-            _ if operation.starts_with("read") => FailureKind::ReadError,
-            _ if operation.starts_with("write") => FailureKind::WriteError,
-            _ => FailureKind::Other,
+            _ => FailureKind::Other.or_by(operation),
         };
         let text = match self.why {
             Why::Condition => "something else was written there meanwhile",
@@ -167,8 +165,8 @@ pub fn is_region(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// What a store says, short and without control characters.
-fn printable(text: &str) -> String {
+/// What a store or a program says, short and without control characters.
+pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }
 

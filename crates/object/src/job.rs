@@ -7,6 +7,7 @@ use crate::calls::{Condition, Object};
 use crate::compared::Compared;
 use crate::crowd::{Crowd, Seen};
 use crate::failure::{Failure, Why};
+use crate::filling::Rooms;
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::listing::{Child, Children};
 use crate::metadata;
@@ -15,7 +16,7 @@ use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use store::{Decision, Error, Held, PublishRule, Result, There};
+use store::{Decision, Error, PublishRule, Result, There};
 
 /// Pages of a directory's listing that are kept by name; of a larger one hashes are.
 const PAGES_MAX: usize = 16;
@@ -27,9 +28,12 @@ const NAMES_IN_HASHES: usize = 16;
 /// What the lanes and uploads of one sink have in common.
 pub struct Job {
     pub bucket: Arc<Bucket>,
-    pub held: Held<Vec<u8>>,
     pub is_rehearsal: bool,
     pub keeps: Fidelity,
+    /// The length of the chunks that objects come in.
+    pub chunk_bytes: u64,
+    /// For parts of large objects that are being put together.
+    pub rooms: Rooms,
     /// Of uploads that the next attempt goes on with.
     pub logs: Option<UploadLogs>,
     pub is_swept: AtomicBool,
@@ -41,6 +45,8 @@ pub struct Job {
     pub compared: Compared,
     /// Numbers of keys that this job wrote: what was listed of them is out of date.
     pub written: Mutex<HashSet<u64>>,
+    /// Numbers of keys whose object the store did not copy: its content comes through this host.
+    pub uncopied: Mutex<HashSet<u64>>,
 }
 
 pub struct Directory {
@@ -78,14 +84,10 @@ impl Directory {
     }
 }
 
-pub fn fault(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
-    Error::of_kind(kind, operation, entry.name.as_bytes(), why)
-}
-
 impl Job {
     pub fn directory(&self, id: ObjectId) -> Result<Arc<Directory>> {
         let found = self.directories.lock().unwrap().get(&id).cloned();
-        found.ok_or_else(|| Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there"))
+        found.ok_or_else(Error::no_directory)
     }
 
     /// Ends, once in each job, what this host left in the bucket and did not go on with.
@@ -96,7 +98,7 @@ impl Job {
 
     pub fn may_write(&self) -> Result<()> {
         match self.is_rehearsal {
-            true => Err(Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing")),
+            true => Err(Error::rehearses()),
             false => Ok(()),
         }
     }
@@ -108,7 +110,8 @@ impl Job {
         match key.len() < KEY_BYTES_MAX {
             true => Ok(key),
             false => {
-                Err(fault(FailureKind::NameRefused, "name file", entry, "its key would be longer than 1,024 bytes"))
+                let why = "its key would be longer than 1,024 bytes";
+                Err(Error::of_entry(FailureKind::NameRefused, "name file", entry, why))
             }
         }
     }
@@ -156,7 +159,7 @@ impl Job {
             _ => None,
         };
         match is_made || child.is_some_and(|child| child.is_directory && child.object.is_none()) {
-            true => Err(fault(FailureKind::InTheWay, "publish", entry, "a directory stands where a file is to be")),
+            true => Err(Error::directory_there("publish", entry)),
             false => Ok(()),
         }
     }
@@ -168,7 +171,8 @@ impl Job {
         published.map_err(|failure| failure.on("publish", key))
     }
 
-    /// Has the store copy an object. Where it does not, it is not asked again, and content comes through this host.
+    /// Has the store copy an object. Where it does not, content comes through this host; a store that copies nothing is not asked
+    /// again. What is not there, or lies in an archive, is not to be had that way either.
     pub fn publish_copy(
         &self,
         entry: &Entry,
@@ -177,13 +181,25 @@ impl Job {
         copy: impl FnOnce(&Condition) -> crate::failure::Result<()>,
     ) -> Result<()> {
         self.is_free(entry, key)?;
-        self.write(key, rule, copy).map_err(|failure| {
-            if matches!(failure.why, Why::Condition | Why::Conflict) || failure.may_pass() {
-                return failure.on("publish", key);
+        let failure = match self.write(key, rule, copy) {
+            Ok(()) => {
+                self.bucket.has_copied.store(true, Relaxed);
+                return Ok(());
             }
-            self.bucket.copies_not.store(true, Relaxed);
-            Error::of_kind(FailureKind::Other, "publish", key.as_bytes(), &format!("copy within the store: {failure}"))
-        })
+            Err(failure) => failure,
+        };
+        match failure.why {
+            Why::Condition | Why::Conflict => return Err(failure.on("publish", key)),
+            Why::NoKey | Why::Archived => return Err(failure.on("read file", key)),
+            _ if failure.may_pass() => return Err(failure.on("publish", key)),
+            Why::Unsupported | Why::Other => self.bucket.copies_not.store(true, Relaxed),
+            // Later ones are refused for what they are.
+            Why::Forbidden if !self.bucket.has_copied.load(Relaxed) => self.bucket.copies_not.store(true, Relaxed),
+            _ => {}
+        }
+        self.uncopied.lock().unwrap().insert(self.bucket.number(key, ""));
+        let why = format!("copy within the store: {failure}");
+        Err(Error::of_kind(FailureKind::Other, "publish", key.as_bytes(), &why))
     }
 
     /// What stood in a directory, as far as that can be kept.
@@ -270,10 +286,7 @@ impl Job {
         let looked = |failure: Failure| failure.on("look at", &key);
         match self.child(&above, &entry.name)? {
             Some(Child { object: None, is_directory: false }) => Ok(None),
-            Some(Child { object: None, is_directory: true }) => {
-                let why = "a directory stands where a file is to be";
-                Err(fault(FailureKind::InTheWay, "write file", entry, why))
-            }
+            Some(Child { object: None, is_directory: true }) => Err(Error::directory_there("write file", entry)),
             Some(Child { object: Some(listed), .. }) => self.bucket.look(&listed).map_err(looked),
             None => self.bucket.head(&key).map_err(looked),
         }
@@ -286,7 +299,7 @@ impl Job {
 
     fn decide_on(&self, entry: &Entry, key: String, there: Option<Object>) -> Decision {
         let Some(there) = there else {
-            self.decided.lock().unwrap().insert(key, Condition::Absent);
+            self.note_decided(key, Condition::Absent);
             return Decision::Absent;
         };
         let is_file = !there.mode.is_some_and(metadata::is_link);
@@ -294,8 +307,15 @@ impl Job {
         if is_file && there.size_bytes == entry.size_bytes() && modified == entry.generation.modified {
             return Decision::Same;
         }
-        self.decided.lock().unwrap().insert(key, Condition::Is(there.etag));
+        self.note_decided(key, Condition::Is(there.etag));
         Decision::Replace { size_bytes: there.size_bytes, there: There { is_file, modified } }
+    }
+
+    /// Keeps on what condition a key will be written, until it is. Where nothing is written nothing is kept.
+    pub fn note_decided(&self, key: String, condition: Condition) {
+        if !self.is_rehearsal {
+            self.decided.lock().unwrap().insert(key, condition);
+        }
     }
 
     pub fn find_directory(&self, entry: &Entry) -> Result<Arc<Directory>> {
@@ -304,7 +324,7 @@ impl Job {
         match self.child(&above, &entry.name)? {
             Some(Child { object: Some(_), .. }) => {
                 let why = "a file stands where a directory is needed";
-                return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
+                return Err(Error::of_entry(FailureKind::InTheWay, "make directory", entry, why));
             }
             Some(Child { object: None, is_directory: false }) => {
                 directory.state.lock().unwrap().listed = Some(Listing::Names(Arc::default()));

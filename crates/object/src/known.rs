@@ -9,7 +9,7 @@
 use crate::version::{Listed, Object, crc_of};
 use aws_lc_rs::digest;
 use model::Timestamp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -42,6 +42,8 @@ pub struct Known {
 struct State {
     loaded: HashMap<u64, Loaded>,
     unwritten: HashMap<u64, Vec<u8>>,
+    /// Files of which more is known than was loaded.
+    stale: HashSet<u64>,
     /// The last directory, and where its keys are.
     last: (String, u64),
     clock: u64,
@@ -172,6 +174,7 @@ impl Known {
         let record = Record::of(key, object).bytes();
         let mut state = self.state.lock().unwrap();
         let file = state.file_of(key);
+        state.stale.insert(file);
         let unwritten = state.unwritten.entry(file).or_default();
         unwritten.extend_from_slice(&record);
         if unwritten.len() >= UNWRITTEN_BYTES_MAX {
@@ -181,10 +184,13 @@ impl Known {
         }
     }
 
-    /// Puts down what was learnt.
+    /// Puts down what was learnt, and finds it from then on: who asks next may be another transfer of a process that goes on.
     pub fn flush(&self) {
-        let unwritten = std::mem::take(&mut self.state.lock().unwrap().unwritten);
+        let mut state = self.state.lock().unwrap();
+        let (unwritten, stale) = (std::mem::take(&mut state.unwritten), std::mem::take(&mut state.stale));
+        drop(state);
         unwritten.iter().for_each(|(file, bytes)| self.append(*file, bytes));
+        self.state.lock().unwrap().loaded.retain(|file, _| !stale.contains(file));
     }
 
     /// Whole records, in one write: others may append too.
@@ -301,6 +307,21 @@ mod tests {
             assert_eq!(known.find(&other), None, "{other:?}");
         }
         assert_eq!(Known::new(directory.path(), "https://s", "c").find(&listed("d/a", "2")), None);
+    }
+
+    #[test]
+    fn what_was_learnt_is_found_by_the_next_transfer_of_the_same_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let known = Known::new(directory.path(), "s", "b");
+        known.learn("d/a", &object("1", 1));
+        known.flush();
+        assert!(known.find(&listed("d/a", "1")).is_some());
+        // After its file was loaded.
+        known.learn("d/a", &object("2", 2));
+        known.learn("d/b", &object("3", 3));
+        known.flush();
+        assert_eq!(known.find(&listed("d/a", "1")), None);
+        assert!([("d/a", "2"), ("d/b", "3")].iter().all(|(key, etag)| known.find(&listed(key, etag)).is_some()));
     }
 
     #[test]

@@ -1,55 +1,122 @@
-//! Small objects on their way: one under way in each lane, then held until they are published by one request each.
+//! Objects that come in one piece: one under way in each lane, then held until they are published. Small ones are held whole, and take
+//! one request each; what is longer than a part is sent in parts while it comes, however long chunks are.
 //!
 //! Not here: how much is held at once (`store::Held`).
 
 use crate::job::Job;
+use crate::upload::{ObjectUpload, PART_BYTES};
 use model::{Entry, FailureKind};
 use std::sync::Arc;
-use store::{Error, PublishRule, Result, SinkLane, Staged};
+use store::{Error, Held, PublishRule, Result, SinkLane, Staged, StagedFile};
+
+/// What an attempt left of such an object is written anew, or swept.
+const STEM: &str = "lane";
 
 pub struct ObjectSinkLane {
-    job: Arc<Job>,
-    open: Option<(Vec<u8>, PublishRule)>,
+    waiting: Arc<Waiting>,
+    open: Option<(Sealed, PublishRule)>,
+}
+
+/// An object without its name.
+enum Sealed {
+    Whole(Vec<u8>),
+    /// And how much of it was written.
+    Parts(Box<ObjectUpload>, u64),
 }
 
 impl ObjectSinkLane {
-    pub fn new(job: Arc<Job>) -> ObjectSinkLane {
-        ObjectSinkLane { job, open: None }
+    pub fn new(waiting: Arc<Waiting>) -> ObjectSinkLane {
+        ObjectSinkLane { waiting, open: None }
+    }
+}
+
+impl Drop for ObjectSinkLane {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl Sealed {
+    fn discard(self) {
+        if let Sealed::Parts(upload, _) = self {
+            upload.discard();
+        }
     }
 }
 
 impl SinkLane for ObjectSinkLane {
     fn create(&mut self, entry: &Entry, rule: PublishRule) -> Result<()> {
-        self.job.may_write()?;
-        self.job.key(entry)?;
-        self.open = Some((Vec::with_capacity(entry.size_bytes() as usize), rule));
+        self.abandon();
+        let job = &self.waiting.job;
+        job.may_write()?;
+        let (key, size) = (job.key(entry)?, entry.size_bytes());
+        let object = match size <= PART_BYTES {
+            true => Sealed::Whole(Vec::with_capacity(size as usize)),
+            false => {
+                job.sweep();
+                let (upload, _) = ObjectUpload::begin(job.clone(), entry, key)?.go_on(STEM)?;
+                Sealed::Parts(Box::new(upload), 0)
+            }
+        };
+        self.open = Some((object, rule));
         Ok(())
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.open.as_mut().expect("write follows create").0.extend_from_slice(bytes);
+        match &mut self.open.as_mut().expect("write follows create").0 {
+            Sealed::Whole(whole) => whole.extend_from_slice(bytes),
+            Sealed::Parts(upload, at) => {
+                upload.write_at(*at, bytes)?;
+                *at += bytes.len() as u64;
+            }
+        }
         Ok(())
     }
 
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {
-        let (bytes, rule) = self.open.take().expect("seal follows create");
-        let length = bytes.len();
-        Ok(Staged::new(0, self.job.held.put(bytes, length), rule))
+        let (object, rule) = self.open.take().expect("seal follows create");
+        let held_bytes = match &object {
+            Sealed::Whole(whole) => whole.len(),
+            Sealed::Parts(..) => PART_BYTES as usize,
+        };
+        Ok(Staged::new(0, self.waiting.held.put(object, held_bytes), rule))
     }
 
     fn abandon(&mut self) {
-        self.open = None;
+        if let Some((object, _)) = self.open.take() {
+            object.discard();
+        }
     }
 
     fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
-        self.job.publish_held(entry, staged)
+        self.waiting.publish(entry, staged)
     }
 }
 
-impl Job {
-    pub fn publish_held(&self, entry: &Entry, staged: Staged) -> Result<()> {
-        let bytes = self.held.take(staged.number());
+/// What lanes have sealed and nobody has published yet.
+pub struct Waiting {
+    job: Arc<Job>,
+    held: Held<Sealed>,
+}
+
+impl Waiting {
+    pub fn new(job: Arc<Job>) -> Waiting {
+        Waiting { job, held: Held::default() }
+    }
+
+    pub fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
         let gone = || Error::of_kind(FailureKind::Other, "publish", entry.name.as_bytes(), "it is not staged");
-        self.publish(entry, &self.key(entry)?, &bytes.ok_or_else(gone)?, staged.rule())
+        match self.held.take(staged.number()).ok_or_else(gone)? {
+            Sealed::Whole(bytes) => self.job.publish(entry, &self.job.key(entry)?, &bytes, staged.rule()),
+            Sealed::Parts(upload, _) => upload.publish(entry, staged.rule()),
+        }
+    }
+
+    pub fn discard(&self, staged: Staged) {
+        self.held.take(staged.number()).into_iter().for_each(Sealed::discard);
+    }
+
+    pub fn discard_all(&self) {
+        self.held.take_all().into_iter().for_each(Sealed::discard);
     }
 }

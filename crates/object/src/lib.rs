@@ -33,6 +33,7 @@ mod job;
 mod sink;
 mod lane;
 mod upload_log;
+mod filling;
 mod upload;
 mod copying;
 mod resume;

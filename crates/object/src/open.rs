@@ -28,9 +28,12 @@ pub struct Buckets {
     stores: BTreeMap<String, StoreConfig>,
     logs: Option<UploadLogs>,
     known: Option<PathBuf>,
-    open: Mutex<HashMap<String, Arc<Bucket>>>,
+    open: Mutex<HashMap<String, Opened>>,
     stop: Stop,
 }
+
+/// A bucket, once it has answered. Whoever wants it meanwhile waits, and nobody else does.
+type Opened = Arc<Mutex<Option<Arc<Bucket>>>>;
 
 /// A place in a bucket.
 pub struct Place {
@@ -56,10 +59,6 @@ impl Place {
         let at = self.key.rfind('/').map_or(0, |at| at + 1);
         key::to_name(&self.key[at..]).ok().map(|name| (&self.key[..at], name))
     }
-}
-
-fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
-    OpenError::Refused { why, text: text.into(), advice: advice.to_owned() }
 }
 
 impl Buckets {
@@ -94,7 +93,8 @@ impl Buckets {
         let name = std::str::from_utf8(&rest[..end]).ok().filter(|name| is_bucket(name));
         let name = name.ok_or_else(|| {
             let text = format!("{location} names no bucket");
-            refused(Refused::Request, text, "an object's location is s3://BUCKET/KEY, or s3+NAME://BUCKET/KEY")
+            let advice = "an object's location is s3://BUCKET/KEY, or s3+NAME://BUCKET/KEY";
+            OpenError::refused(Refused::Request, text, advice)
         })?;
         let path = rest.get(end + 1..).unwrap_or_default();
         let is_directory = path.is_empty() || path.ends_with(b"/");
@@ -103,7 +103,7 @@ impl Buckets {
             && let Err(why) = key::to_names(&key::of_path(path))
         {
             let text = format!("{location} is not a path: {why}");
-            return Err(refused(Refused::Request, text, "name a key whose parts are file names"));
+            return Err(OpenError::refused(Refused::Request, text, "name a key whose parts are file names"));
         }
         let below = (is_listed && is_directory).then(|| match path.is_empty() {
             true => String::new(),
@@ -138,8 +138,9 @@ impl Buckets {
 
     fn bucket(&self, scheme: &str, name: &str, below: Option<&str>) -> Result<Arc<Bucket>, OpenError> {
         let shown = format!("{scheme}://{name}");
-        let mut open = self.open.lock().unwrap();
-        if let Some(bucket) = open.get(&shown) {
+        let opened = self.open.lock().unwrap().entry(shown.clone()).or_default().clone();
+        let mut opened = opened.lock().unwrap();
+        if let Some(bucket) = &*opened {
             // What was listed when it was opened is for whoever opened it.
             *bucket.beginning.lock().unwrap() = None;
             return Ok(bucket.clone());
@@ -147,10 +148,10 @@ impl Buckets {
         let store = scheme.split_once('+').map_or("", |(_, store)| store);
         let config = match (self.stores.get(store), store) {
             (Some(config), _) => config.clone(),
-            (None, "") => StoreConfig::default(),
+            (None, "") => StoreConfig::of_environment(&|name| std::env::var(name).ok()),
             (None, store) => {
                 let text = format!("no store {store:?} is configured");
-                return Err(refused(
+                return Err(OpenError::refused(
                     Refused::Request,
                     text,
                     &format!("describe it in config.toml below [stores.{store}]"),
@@ -161,9 +162,7 @@ impl Buckets {
         let mut bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
         bucket.known = self.known.as_ref().map(|directory| Known::new(directory, &bucket.address(), name));
         bucket.check(below).map_err(|failure| of_failure(&shown, &failure))?;
-        let bucket = Arc::new(bucket);
-        open.insert(shown, bucket.clone());
-        Ok(bucket)
+        Ok(opened.insert(Arc::new(bucket)).clone())
     }
 }
 
@@ -186,7 +185,7 @@ fn of_failure(shown: &str, failure: &Failure) -> OpenError {
         }
         _ => (Refused::Request, "check the store's table in config.toml (docs/object-stores.md)"),
     };
-    refused(why, format!("{shown}: {failure}"), advice)
+    OpenError::refused(why, format!("{shown}: {failure}"), advice)
 }
 
 fn missing(location: &Location) -> OpenError {
@@ -208,7 +207,7 @@ impl store::open::Opener for Buckets {
             let place = self.place_for(location, true)?;
             if bucket.as_ref().is_some_and(|bucket| !Arc::ptr_eq(bucket, &place.bucket)) {
                 let text = "the sources are in several buckets";
-                return Err(refused(Refused::Unable, text, "give a command for each bucket"));
+                return Err(OpenError::refused(Refused::Unable, text, "give a command for each bucket"));
             }
             let failed = |failure: Failure| of_failure(&location.to_string(), &failure);
             let object = match place.is_directory {
@@ -248,7 +247,7 @@ impl store::open::Opener for Buckets {
             _ => (place.prefix(), None),
         };
         let is_rehearsal = request.rights == Rights::Rehearse;
-        let sink = ObjectSink::new(place.bucket, prefix, request.options.fidelity, is_rehearsal, self.logs.clone());
+        let sink = ObjectSink::new(place.bucket, prefix, request.options, is_rehearsal, self.logs.clone());
         Ok(OpenSink::new(Arc::new(sink), rename_to))
     }
 

@@ -43,9 +43,11 @@ impl Bucket {
             tried.refused.insert(prefix.to_owned(), Instant::now());
             return Ok(Conditions::default());
         };
-        if found != Conditions::default() {
-            removed?;
-        }
+        // Whoever may write and not remove writes all the same.
+        tried.left = removed.err().map(|failure| {
+            let shown = &self.shown;
+            format!("{shown}: the trial object {key} stays there ({failure}): remove it, and allow s3:DeleteObject")
+        });
         Ok(*tried.known.insert(found))
     }
 
@@ -118,12 +120,20 @@ impl Bucket {
                 if mutant::is_on("s3-failed-put-deletes") {
                     self.delete(key)?;
                 }
-                self.resolve(key, body.len() as u64, crc_of(body), failure)
+                self.resolve(key, (body.len() as u64, crc_of(body)), meta, failure)
             }
         }
     }
 
-    pub fn publish_parts(&self, key: &str, id: &str, parts: &[Part], crc: u64, condition: &Condition) -> Result<()> {
+    /// Makes an object of the parts of an upload, which was begun with this metadata. `crc` is of the whole.
+    pub fn publish_parts(
+        &self,
+        (key, id): (&str, &str),
+        parts: &[Part],
+        crc: u64,
+        meta: Meta<'_>,
+        condition: &Condition,
+    ) -> Result<()> {
         let condition = match mutant::is_on("s3-parts-without-condition") {
             true => Condition::Any,
             false => self.settled_by_looking(key, condition)?,
@@ -131,7 +141,7 @@ impl Bucket {
         let size = parts.iter().map(|part| part.size_bytes).sum();
         match self.complete(key, id, parts, crc, &condition) {
             Ok(()) => Ok(()),
-            Err(failure) => self.resolve(key, size, crc, failure),
+            Err(failure) => self.resolve(key, (size, crc), meta, failure),
         }
     }
 
@@ -148,7 +158,7 @@ impl Bucket {
         let copied = self.copy((&from.bucket, &from.key, &from.etag), key, Some(meta), &condition);
         if let Err(failure) = copied {
             let Some(crc) = from.crc else { return Err(failure) };
-            return self.resolve(key, size_bytes, crc, failure);
+            return self.resolve(key, (size_bytes, crc), meta, failure);
         }
         let there = self.head(key)?;
         let is_same = |there: &Object| {
@@ -166,8 +176,9 @@ impl Bucket {
         scheme(self) == scheme(other)
     }
 
-    /// Whether a request that was not answered, or only the second time, was carried out.
-    fn resolve(&self, key: &str, size_bytes: u64, crc: u64, failure: Failure) -> Result<()> {
+    /// Whether a request that was not answered, or only the second time, was carried out: what stands there has the content that was
+    /// sent, and the time and mode, which also say of what kind it is.
+    fn resolve(&self, key: &str, (size_bytes, crc): (u64, u64), meta: Meta<'_>, failure: Failure) -> Result<()> {
         let may_be_done = match failure.why {
             Why::Unknown | Why::Busy => true,
             Why::Condition | Why::NoUpload | Why::Conflict => failure.is_repeated,
@@ -177,7 +188,7 @@ impl Bucket {
             return Err(failure);
         }
         match self.head(key)? {
-            Some(there) if there.size_bytes == size_bytes && there.crc == Some(crc) => Ok(()),
+            Some(there) if there.size_bytes == size_bytes && there.crc == Some(crc) && there.has(meta) => Ok(()),
             _ => Err(failure),
         }
     }

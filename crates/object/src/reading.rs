@@ -25,6 +25,8 @@ pub const AHEAD_MAX: usize = 8;
 const PIECES: u64 = 4;
 /// Longer ones are not: they take a connection's full rate by themselves.
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
+/// Of what is read block by block, one after the other: so much by one request.
+const WINDOW_BYTES: u64 = 8 << 20;
 
 impl Bucket {
     /// What tells versions of this bucket's objects apart.
@@ -106,6 +108,28 @@ pub struct ObjectFile {
     stored_crc: OnceLock<Option<u64>>,
     /// Checksums of extents that were read, by their starts, with their lengths.
     read: Mutex<BTreeMap<u64, (u64, u64)>>,
+    window: Mutex<Window>,
+}
+
+/// What was fetched for whoever reads on from where it stopped.
+#[derive(Default)]
+struct Window {
+    /// Where the last read ended.
+    next: u64,
+    start: u64,
+    bytes: Vec<u8>,
+    permit: Option<Permit>,
+}
+
+impl Window {
+    /// Copies what there is from an offset on; returns how much.
+    fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let at = offset.checked_sub(self.start);
+        let there = at.and_then(|at| self.bytes.get(at as usize..)).unwrap_or_default();
+        let count = there.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&there[..count]);
+        count
+    }
 }
 
 /// Extents under way or at hand, by their starts.
@@ -151,8 +175,8 @@ enum Slot {
 impl ObjectFile {
     pub fn new(bucket: Arc<Bucket>, key: String, object: Object, generation: Generation) -> ObjectFile {
         let is_changed = AtomicBool::new(false);
-        let (ahead, asked, stored_crc, read) = Default::default();
-        ObjectFile { bucket, key, object, generation, is_changed, ahead, asked, stored_crc, read }
+        let (ahead, asked, stored_crc, read, window) = Default::default();
+        ObjectFile { bucket, key, object, generation, is_changed, ahead, asked, stored_crc, read, window }
     }
 
     /// Opens the version that is known to be there. What the store keeps as its checksum is asked for beside the first bytes.
@@ -238,6 +262,35 @@ impl ObjectFile {
             self.judge(start, read, crc)?;
         }
         Ok(read)
+    }
+
+    /// Reads from an offset on by a request of its own.
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
+        let end = offset + buffer.len() as u64;
+        let (mut filled, mut block) = (0, vec![0; buffer.len().min(128 << 10)]);
+        let read = self.bucket.stream((&self.key, &self.object.etag), (offset, end), &mut block, &mut |bytes| {
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+            true
+        });
+        Ok(self.settled(read)?.map_or(0, |read| read as usize))
+    }
+
+    /// Fetches what begins at an offset. False where memory is scarce, or the version is gone.
+    fn fill(&self, window: &mut Window, start: u64) -> store::Result<bool> {
+        *window = Window { next: window.next, start, ..Window::default() };
+        let end = self.end(start + WINDOW_BYTES);
+        let Some(permit) = self.bucket.ahead.spare(end - start) else { return Ok(false) };
+        let (mut bytes, mut block) = (Vec::with_capacity((end - start) as usize), vec![0; 128 << 10]);
+        let read = self.bucket.stream((&self.key, &self.object.etag), (start, end), &mut block, &mut |block| {
+            bytes.extend_from_slice(block);
+            true
+        });
+        if self.settled(read)?.is_none() {
+            return Ok(false);
+        }
+        (window.bytes, window.permit) = (bytes, Some(permit));
+        Ok(true)
     }
 
     /// Compares the whole, once all of it was read, with what the store keeps of it.
@@ -357,13 +410,23 @@ impl SourceFile for ObjectFile {
         if offset >= end {
             return Ok(0);
         }
-        let (mut filled, mut block) = (0, vec![0; buffer.len().min(128 << 10)]);
-        let read = self.bucket.stream((&self.key, &self.object.etag), (offset, end), &mut block, &mut |bytes| {
-            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
-            filled += bytes.len();
-            true
-        });
-        Ok(self.settled(read)?.map_or(0, |read| read as usize))
+        let buffer = &mut buffer[..(end - offset) as usize];
+        // Whoever reads elsewhere meanwhile does not wait.
+        let Ok(mut window) = self.window.try_lock() else { return self.read_now(offset, buffer) };
+        let mut filled = window.copy(offset, buffer);
+        if filled < buffer.len() {
+            let (at, rest) = (offset + filled as u64, &mut buffer[filled..]);
+            let goes_on = offset > 0 && (filled > 0 || window.next == offset) && (rest.len() as u64) < WINDOW_BYTES;
+            filled += match goes_on && self.fill(&mut window, at)? {
+                true => window.copy(at, rest),
+                false => self.read_now(at, rest)?,
+            };
+        }
+        window.next = offset + filled as u64;
+        if window.next == self.object.size_bytes {
+            *window = Window::default();
+        }
+        Ok(filled)
     }
 
     fn generation(&self) -> store::Result<Generation> {
@@ -405,11 +468,8 @@ mod tests {
     use fakes::{BUCKET, Fake, SECRET};
     use std::time::Duration;
 
-    /// One that copies within a bucket, through this host, has extents at hand while its parts wait to be sent.
-    #[test]
-    fn a_part_of_any_length_goes_out_while_extents_are_fetched_ahead() {
-        let fake = Fake::start();
-        fake.put("large", &vec![7; 3 << 20]);
+    /// The bucket of a store, while its keys are kept.
+    fn bucket(fake: &Fake) -> (Arc<Bucket>, tempfile::NamedTempFile) {
         let keys = tempfile::NamedTempFile::new().unwrap();
         let text = format!("[default]\naws_access_key_id = fake\naws_secret_access_key = {SECRET}\n");
         std::fs::write(keys.path(), text).unwrap();
@@ -420,7 +480,42 @@ mod tests {
             ..StoreConfig::default()
         };
         let bucket = Bucket::new(BUCKET, format!("s3://{BUCKET}"), &config, web::Stop::default());
-        let bucket = Arc::new(bucket.ok().unwrap());
+        (Arc::new(bucket.ok().unwrap()), keys)
+    }
+
+    #[test]
+    fn what_is_read_block_by_block_takes_a_few_requests() {
+        let fake = Fake::start();
+        let bytes: Vec<u8> = (0..16_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        fake.put("large", &bytes);
+        let (bucket, _keys) = bucket(&fake);
+        let file = ObjectFile::open(&bucket, "large").unwrap();
+        let (mut read, mut block) = (Vec::new(), vec![0; 128 << 10]);
+        loop {
+            let count = file.read_at(read.len() as u64, &mut block).unwrap();
+            if count == 0 {
+                break;
+            }
+            assert!(count == block.len());
+            read.extend_from_slice(&block[..count]);
+        }
+        assert!(read == bytes && fake.count("GET /bkt/large") <= 4, "{}", fake.count("GET /bkt/large"));
+        // What is fetched at once is not what somebody else reads, or what was read before.
+        for offset in [5 << 20, (5 << 20) + (128 << 10), 3, 9 << 20, (16 << 20) - 7] {
+            let count = file.read_at(offset, &mut block).unwrap();
+            let end = bytes.len().min(offset as usize + block.len());
+            assert!(block[..count] == bytes[offset as usize..end], "{offset}");
+        }
+        let spare = bucket.ahead.spare(64 << 20);
+        assert!(spare.is_some(), "nothing is held of what was read to its end");
+    }
+
+    /// One that copies within a bucket, through this host, has extents at hand while its parts wait to be sent.
+    #[test]
+    fn a_part_of_any_length_goes_out_while_extents_are_fetched_ahead() {
+        let fake = Fake::start();
+        fake.put("large", &vec![7; 3 << 20]);
+        let (bucket, _keys) = bucket(&fake);
         let file = ObjectFile::open(&bucket, "large").unwrap();
         let read = file.extent(Extent::new(0, 1 << 20), &mut [0; 4096], &mut |_| true).unwrap();
         assert_eq!((read, file.ahead.slots.lock().unwrap().len()), (1 << 20, 2));

@@ -6,7 +6,7 @@
 use crate::bucket::Bucket;
 use crate::calls::PAGE_MAX;
 use crate::failure::Failure;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use store::Prune;
 
 /// What came of a key; nothing where it was not asked for any more.
@@ -36,8 +36,8 @@ impl Bucket {
 #[derive(Default)]
 pub struct Pruning {
     next: Vec<Doomed>,
-    /// Paths of what stays against all wishes.
-    kept: Vec<Vec<u8>>,
+    /// Directories in which something stays against all wishes.
+    kept: HashSet<Vec<u8>>,
 }
 
 struct Doomed {
@@ -66,10 +66,14 @@ impl Pruning {
 
     /// Something stays there, and so does every directory above it.
     pub fn keep(&mut self, path: &[u8]) {
-        // One of a directory tells as much as all of them.
-        let above = |path: &[u8]| path.iter().rposition(|byte| *byte == b'/').map(|at| path[..at].to_vec());
-        if self.kept.last().is_none_or(|last| above(last) != above(path)) {
-            self.kept.push(path.to_vec());
+        let mut rest = path;
+        while let Some(at) = rest.iter().rposition(|byte| *byte == b'/') {
+            rest = &rest[..at];
+            // Those above it are there too then.
+            if self.kept.contains(rest) {
+                return;
+            }
+            self.kept.insert(rest.to_vec());
         }
     }
 
@@ -116,7 +120,7 @@ impl Pruning {
             };
             if stays {
                 // As something in it would.
-                self.kept.push([&next[at].path[..], b"/"].concat());
+                self.keep(&[&next[at].path[..], b"/"].concat());
             }
         }
         failed
@@ -141,12 +145,28 @@ impl Pruning {
         let removed = bucket.remove_keys(&keys, &|| false);
         let failed = due.into_iter().zip(removed).filter_map(|((at, _), removed)| Some((at, removed?.err()?)));
         let failed: HashMap<usize, Failure> = failed.collect();
-        self.kept.extend(failed.keys().map(|at| next[*at].path.clone()));
+        failed.keys().for_each(|at| self.keep(&next[*at].path));
         failed
     }
 
     fn has_kept(&self, directory: &[u8]) -> bool {
-        let below = [directory, b"/"].concat();
-        self.kept.iter().any(|path| path.starts_with(&below))
+        self.kept.contains(directory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_keeps_the_directories_above_it_and_no_others() {
+        let mut pruning = Pruning::default();
+        for path in [&b"a/b/c"[..], b"a/b/d", b"a/e", b"f", b"g/h/"] {
+            pruning.keep(path);
+        }
+        let kept = |directory: &str| pruning.has_kept(directory.as_bytes());
+        assert_eq!(["a", "a/b", "g", "g/h"].map(kept), [true; 4]);
+        assert_eq!(["a/b/c", "a/e", "f", "ab", "", "g/h/i"].map(kept), [false; 6]);
+        assert_eq!(pruning.kept.len(), 4, "one for each directory, however much stays in it");
     }
 }

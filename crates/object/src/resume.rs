@@ -21,9 +21,10 @@ impl ObjectUpload {
         Subject { store: bucket.address(), bucket: bucket.name.clone(), key: self.key.clone(), version }
     }
 
-    /// An object of one part leaves whole.
+    /// An object of one part leaves whole. One whose end is not known may have several: nobody goes on with it, and its log is there
+    /// to end what is left of it.
     fn has_parts(&self) -> bool {
-        self.size_bytes.is_some_and(|size| size > self.part_bytes)
+        self.size_bytes.is_none_or(|size| size > self.part_bytes)
     }
 
     pub fn has_log(&self, stem: &str) -> bool {

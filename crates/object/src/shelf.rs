@@ -25,10 +25,6 @@ pub struct ObjectShelf {
     is_root: bool,
 }
 
-fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
-    Error::of_kind(kind, operation, b"", why)
-}
-
 /// One object of a walk.
 struct Item {
     path: Vec<u8>,
@@ -73,7 +69,7 @@ impl ObjectShelf {
         }
         // A root is there, whatever it has.
         if !self.is_root && !self.bucket.has_below(&self.prefix()).map_err(looked)? {
-            return Err(failed(FailureKind::NotFound, "look at", "no such object"));
+            return Err(Error::of_kind(FailureKind::NotFound, "look at", b"", "no such object"));
         }
         let marker = self.bucket.head(&self.prefix()).map_err(looked)?;
         Ok((self.directory(marker.as_ref()), None))
@@ -101,7 +97,7 @@ impl ObjectShelf {
         for (key, why) in odd {
             let path = [path, slash, &key.as_bytes()[prefix.len()..]].concat();
             let why = format!("this key is no path: {why}");
-            steps.push(Step::Failed(path, failed(FailureKind::NameRefused, "name", &why)));
+            steps.push(Step::Failed(path, Error::of_kind(FailureKind::NameRefused, "name", b"", &why)));
         }
         let count = names.len();
         for (at, (name, child)) in names.into_iter().enumerate().rev() {
@@ -186,7 +182,7 @@ impl ObjectShelf {
 
     fn changeable(&self) -> Result<()> {
         match self.is_root || self.key.is_empty() {
-            true => Err(failed(FailureKind::NameRefused, "change", "this is the root itself, which stays")),
+            true => Err(Error::root_stays()),
             false => Ok(()),
         }
     }
@@ -218,15 +214,9 @@ impl Shelf for ObjectShelf {
         self.find().map(|(status, _)| status)
     }
 
-    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
-        let _ = slots;
-        self.steps_from(levels, false, &mut |found| match found {
-            Visit::Object { path, status, is_last, .. } => {
-                visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
-            }
-            Visit::Failed { path, error } => visit(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) }),
-            Visit::Left { .. } => true,
-        });
+    /// Not by way of `walk`: what is only listed has the time that its writer gave it.
+    fn list(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
+        self.steps_from(levels, false, &mut |found| Surveyed::of(found).is_none_or(&mut *visit));
     }
 
     fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
@@ -238,9 +228,9 @@ impl Shelf for ObjectShelf {
         let there = if self.key.is_empty() { None } else { self.bucket.head(&self.key).map_err(made)? };
         let is_there = self.key.is_empty() || self.bucket.has_below(&self.prefix()).map_err(made)?;
         match (there.is_some(), is_there) {
-            (true, _) => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+            (true, _) => Err(Error::of_kind(FailureKind::InTheWay, "make directory", b"", "something has that name")),
             (false, true) if may_be_there => Ok(false),
-            (false, true) => Err(failed(FailureKind::InTheWay, "make directory", "it is there already")),
+            (false, true) => Err(Error::of_kind(FailureKind::InTheWay, "make directory", b"", "it is there already")),
             (false, false) => {
                 self.bucket.put(&self.prefix(), b"", &[], &Condition::Any).map_err(made)?;
                 Ok(true)
@@ -258,7 +248,7 @@ impl Shelf for ObjectShelf {
         self.changeable()?;
         let found = self.look()?;
         if version.is_some_and(|version| !is_version(&found, version)) {
-            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
+            return Err(Error::other_version());
         }
         let removed = |failure: Failure| failure.on("remove", "");
         let mut tally = Tally::default();
@@ -268,11 +258,11 @@ impl Shelf for ObjectShelf {
             return Ok(tally);
         }
         if !may_be_directory {
-            return Err(failed(FailureKind::InTheWay, "remove", "it is a directory"));
+            return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "it is a directory"));
         }
         let children = self.bucket.children(&self.prefix(), usize::MAX).map_err(removed)?.unwrap_or_default();
         if !children.names.is_empty() || !children.odd.is_empty() {
-            return Err(failed(FailureKind::InTheWay, "remove", "the directory is not empty"));
+            return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "the directory is not empty"));
         }
         self.bucket.delete(&self.prefix()).map_err(removed)?;
         Ok(tally)
@@ -327,7 +317,7 @@ impl Shelf for ObjectShelf {
         });
         if let Err(failure) = listed {
             let kind = if failure.why == Why::NoBucket { FailureKind::NotFound } else { FailureKind::Other };
-            each_failure(b"", failed(kind, "list", &failure.text));
+            each_failure(b"", Error::of_kind(kind, "list", b"", &failure.text));
             tally.failed += 1;
         }
         if tally.failed == 0 && !is_stopped() {

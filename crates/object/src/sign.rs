@@ -29,7 +29,7 @@ pub fn sign(request: &Signed<'_>, headers: &mut Vec<(String, String)>, keys: &Ke
     }
     headers.sort();
     let names = headers.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>().join(";");
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}:{}\n", single_spaced(value))).collect();
     let Signed { method, path, query, region, .. } = request;
     let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{UNSIGNED_PAYLOAD}");
     let scope = format!("{}/{region}/s3/aws4_request", &time[..8]);
@@ -42,6 +42,10 @@ pub fn sign(request: &Signed<'_>, headers: &mut Vec<(String, String)>, keys: &Ke
     let value =
         format!("AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}", keys.id);
     headers.push(("authorization".to_owned(), value));
+}
+
+fn single_spaced(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {

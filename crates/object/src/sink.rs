@@ -9,26 +9,28 @@ use crate::bucket::Bucket;
 use crate::calls::{Condition, Object};
 use crate::compared::Compared;
 use crate::failure::{Failure, Why};
-use crate::job::{Directory, Job, fault};
+use crate::filling::Rooms;
+use crate::job::{Directory, Job};
 use crate::key::{KEY_BYTES_MAX, of_name};
-use crate::lane::ObjectSinkLane;
+use crate::lane::{ObjectSinkLane, Waiting};
 use crate::listing::Child;
 use crate::reading::ObjectFile;
 use crate::removal::Pruning;
 use crate::source::ObjectSource;
 use crate::upload::ObjectUpload;
 use crate::upload_log::UploadLogs;
-use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
+use model::{Entry, FailureKind, Kind, Name, ObjectId, TransferOptions};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use store::{
-    Abilities, Decision, Fate, Held, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
+    Abilities, Decision, Error, Fate, LinkRule, Linked, Order, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane,
     Source, SourceFile, Staged, StagedFile, ToPublish,
 };
 
 pub struct ObjectSink {
     job: Arc<Job>,
+    waiting: Arc<Waiting>,
 }
 
 impl ObjectSink {
@@ -36,7 +38,7 @@ impl ObjectSink {
     pub fn new(
         bucket: Arc<Bucket>,
         prefix: String,
-        keeps: Fidelity,
+        options: &TransferOptions,
         is_rehearsal: bool,
         logs: Option<UploadLogs>,
     ) -> ObjectSink {
@@ -44,9 +46,10 @@ impl ObjectSink {
         let directories = Mutex::new(HashMap::from([(ObjectId::ROOT, root)]));
         let job = Job {
             bucket,
-            held: Held::default(),
             is_rehearsal,
-            keeps,
+            keeps: options.fidelity,
+            chunk_bytes: options.chunk_bytes,
+            rooms: Rooms::default(),
             logs,
             is_swept: AtomicBool::new(false),
             directories,
@@ -54,8 +57,10 @@ impl ObjectSink {
             decided: Mutex::default(),
             compared: Compared::default(),
             written: Mutex::default(),
+            uncopied: Mutex::default(),
         };
-        ObjectSink { job: Arc::new(job) }
+        let job = Arc::new(job);
+        ObjectSink { waiting: Arc::new(Waiting::new(job.clone())), job }
     }
 
     /// Puts down one name with all below it to be removed; false when something of it stays.
@@ -110,6 +115,7 @@ impl Sink for ObjectSink {
         Ok(SinkFacts {
             file_system: "s3",
             is_memory_backed: false,
+            cannot_sync: false,
             free_bytes: u64::MAX,
             free_inodes: None,
             order: Order::Any,
@@ -161,14 +167,21 @@ impl Sink for ObjectSink {
         }
         let key = self.job.key(entry)?;
         let failed = |failure: Failure| failure.on("set time", &key);
-        let there = self.job.bucket.head(&key).map_err(failed)?;
-        let there = there.ok_or_else(|| fault(FailureKind::NotFound, "set time", entry, "no such object"))?;
+        let found = self.job.bucket.head_with_description(&key).map_err(failed)?;
+        let missing = || Error::of_entry(FailureKind::NotFound, "set time", entry, "no such object");
+        let (there, mut meta) = found.ok_or_else(missing)?;
         if self.job.compared.take(&key).is_some_and(|etag| etag != there.etag) {
             let why = "something else was written there while it was compared";
-            return Err(fault(FailureKind::InTheWay, "set time", entry, why));
+            return Err(Error::of_entry(FailureKind::InTheWay, "set time", entry, why));
         }
-        let meta = self.job.meta(entry);
         let bucket = &self.job.bucket;
+        if there.size_bytes > bucket.copy_bytes_max {
+            let why = "it is kept with its old time: an object above 5 GiB gets another one only with its content";
+            return Err(Error::of_entry(FailureKind::Other, "set time", entry, why));
+        }
+        let own = self.job.meta(entry);
+        meta.retain(|(name, _)| own.iter().all(|(known, _)| known != name));
+        meta.extend(own);
         bucket.copy((&bucket.name, &key, &there.etag), &key, Some(&meta), &Condition::Any).map_err(failed)
     }
 
@@ -230,7 +243,7 @@ impl Sink for ObjectSink {
 
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
         let Kind::Symlink(target) = &entry.kind else {
-            return Err(fault(FailureKind::Special, "make symbolic link", entry, "it is none"));
+            return Err(Error::of_entry(FailureKind::Special, "make symbolic link", entry, "it is none"));
         };
         let (there, key) = (self.job.there(entry)?, self.job.key(entry)?);
         let is_link = there.as_ref().is_some_and(crate::source::is_link);
@@ -239,9 +252,10 @@ impl Sink for ObjectSink {
         }
         if let Some(there) = &there {
             if rule == PublishRule::NoReplace {
-                return Err(fault(FailureKind::InTheWay, "make symbolic link", entry, "something has that name"));
+                let why = "something has that name";
+                return Err(Error::of_entry(FailureKind::InTheWay, "make symbolic link", entry, why));
             }
-            self.job.decided.lock().unwrap().insert(key.clone(), Condition::Is(there.etag.clone()));
+            self.job.note_decided(key.clone(), Condition::Is(there.etag.clone()));
         }
         if !self.job.is_rehearsal {
             self.job.publish(entry, &key, target, rule)?;
@@ -250,7 +264,7 @@ impl Sink for ObjectSink {
     }
 
     fn make_hard_link(&self, _: &Entry, entry: &Entry, _: LinkRule) -> Result<Linked> {
-        Err(fault(FailureKind::Other, "link", entry, "an object has one name"))
+        Err(Error::of_entry(FailureKind::Other, "link", entry, "an object has one name"))
     }
 
     fn decide(&self, entry: &Entry) -> Result<Decision> {
@@ -268,25 +282,31 @@ impl Sink for ObjectSink {
         }));
     }
 
+    fn leave(&self, entry: &Entry) {
+        if let Ok(key) = self.job.key(entry) {
+            self.job.decided.lock().unwrap().remove(&key);
+        }
+    }
+
     fn lane(&self, _: bool) -> Result<Box<dyn SinkLane>> {
-        Ok(Box::new(ObjectSinkLane::new(self.job.clone())))
+        Ok(Box::new(ObjectSinkLane::new(self.waiting.clone())))
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
         self.job.may_write()?;
         self.job.sweep();
-        let upload = ObjectUpload::begin(self.job.clone(), entry, self.job.key(entry)?);
+        let upload = ObjectUpload::begin(self.job.clone(), entry, self.job.key(entry)?)?;
         let (upload, journal) = upload.go_on(stem)?;
         Ok((Arc::new(upload), journal))
     }
 
     fn begin_growing(&self, entry: &Entry, _: &str, _: Option<&Name>) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        Err(fault(FailureKind::Other, "write file", entry, "an object cannot grow"))
+        Err(Error::of_entry(FailureKind::Other, "write file", entry, "an object cannot grow"))
     }
 
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
-        let key = self.job.key(entry);
-        !self.job.is_rehearsal && key.is_ok_and(|key| ObjectUpload::begin(self.job.clone(), entry, key).has_log(stem))
+        let begin = |key| ObjectUpload::begin(self.job.clone(), entry, key);
+        !self.job.is_rehearsal && self.job.key(entry).and_then(begin).is_ok_and(|upload| upload.has_log(stem))
     }
 
     /// What a store has confirmed is durable.
@@ -295,21 +315,23 @@ impl Sink for ObjectSink {
     }
 
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
-        self.job.publish_held(entry, staged)
+        self.waiting.publish(entry, staged)
     }
 
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
-        let (job, group) = (self.job.clone(), group.iter().map(|one| (one.entry.clone(), one.staged)).collect());
-        let publish = move |(entry, staged): (Entry, Staged)| job.publish_held(&entry, staged);
+        let (waiting, group) =
+            (self.waiting.clone(), group.iter().map(|one| (one.entry.clone(), one.staged)).collect());
+        let publish = move |(entry, staged): (Entry, Staged)| waiting.publish(&entry, staged);
         self.job.bucket.each_in_parallel(group, publish, published);
     }
 
     fn discard(&self, staged: Staged) {
-        self.job.held.take(staged.number());
+        self.waiting.discard(staged);
     }
 
     fn reread(&self, entry: &Entry, _: Staged, _: &mut dyn FnMut(&[u8])) -> Result<()> {
-        Err(fault(FailureKind::ReadError, "read back", entry, "an object store keeps nothing before it is published"))
+        let why = "an object store keeps nothing before it is published";
+        Err(Error::of_entry(FailureKind::ReadError, "read back", entry, why))
     }
 
     fn sync_names(&self) -> Result<()> {
@@ -334,7 +356,7 @@ impl Sink for ObjectSink {
         match there {
             Some(there) if there.size_bytes > 0 => {
                 let why = "an object with content has the name of this directory";
-                Err(fault(FailureKind::InTheWay, "set time", entry, why))
+                Err(Error::of_entry(FailureKind::InTheWay, "set time", entry, why))
             }
             Some(there) if is_same(&there) => Ok(()),
             _ => {
@@ -348,7 +370,7 @@ impl Sink for ObjectSink {
         if let Some(known) = &self.job.bucket.known {
             known.flush();
         }
-        self.job.held.take_all();
+        self.waiting.discard_all();
     }
 
     fn path(&self, entry: &Entry) -> Vec<u8> {

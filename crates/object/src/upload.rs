@@ -1,13 +1,16 @@
-//! A large object on its way: blocks become parts, and parts leave as soon as they are full.
+//! A large object on its way: blocks become parts, and parts leave when they are complete.
 //!
 //! Parts are equal, but for the last; they grow with the object so that it has no more of them than a store takes. An object of one
 //! part leaves whole, when it is published.
 //!
 //! Invariants: an upload is completed, aborted, or left with a log that the next attempt goes on from (`resume`); a part counts when
-//! the store confirmed it; bytes that come twice replace what they were.
+//! the store confirmed it; bytes that come twice replace what they were. What a part had is gone once it has left. So one of several
+//! chunks leaves when all of them were verified, because a chunk that was not may come again; a chunk of several parts brings each of
+//! them anew. A part of which only something came again is missing, and makes no object.
 
 use crate::calls::{CopyOf, PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
+use crate::filling::{Filling, ROOM_PATIENCE, Room};
 use crate::job::Job;
 use crate::publish::prefix_of;
 use crate::reading::ObjectFile;
@@ -16,11 +19,13 @@ use crate::width::Permit;
 use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use store::{PublishRule, SourceFile, StagedFile};
 
 pub const PART_BYTES: u64 = 8 << 20;
+/// What stores take as one part.
+const PART_BYTES_MAX: u64 = 5 << 30;
 /// Of an object whose end is not known.
 const OPEN_PART_BYTES: u64 = 64 << 20;
 
@@ -38,6 +43,8 @@ pub struct ObjectUpload {
 pub struct Shared {
     pub state: Mutex<State>,
     changed: Condvar,
+    /// Held while the upload is begun.
+    beginning: Mutex<()>,
     /// Where what the store confirmed is put down.
     pub log: OnceLock<UploadLog>,
 }
@@ -46,6 +53,8 @@ pub struct Shared {
 pub struct State {
     pub id: Option<String>,
     filling: BTreeMap<u64, Filling>,
+    /// Of those, what was verified whole.
+    ready: BTreeSet<u64>,
     under_way: BTreeSet<u64>,
     /// Parts that the store has, numbered from 0.
     pub sent: BTreeMap<u64, Part>,
@@ -64,12 +73,6 @@ impl State {
     }
 }
 
-#[derive(Default)]
-struct Filling {
-    bytes: Vec<u8>,
-    written: ExtentSet,
-}
-
 /// The length of parts of an object of this size.
 fn part_bytes(size_bytes: u64) -> u64 {
     let mut length = PART_BYTES;
@@ -80,10 +83,21 @@ fn part_bytes(size_bytes: u64) -> u64 {
 }
 
 impl ObjectUpload {
-    pub fn begin(job: Arc<Job>, entry: &Entry, key: String) -> ObjectUpload {
+    /// # Errors
+    /// When no store takes an object of that size.
+    pub fn begin(job: Arc<Job>, entry: &Entry, key: String) -> store::Result<ObjectUpload> {
         let size_bytes = Some(entry.size_bytes()).filter(|size| *size > 0);
         let part_bytes = size_bytes.map_or(OPEN_PART_BYTES, part_bytes);
-        ObjectUpload { job, entry: entry.clone(), key, size_bytes, part_bytes, shared: Arc::default() }
+        if part_bytes > PART_BYTES_MAX {
+            let why = "it is larger than an object can be: a store takes 10,000 parts of at most 5 GiB";
+            return Err(store::Error::of_entry(FailureKind::Permission, "write file", entry, why));
+        }
+        Ok(ObjectUpload { job, entry: entry.clone(), key, size_bytes, part_bytes, shared: Arc::default() })
+    }
+
+    /// Several chunks make a part, each of which may come again until it was verified.
+    fn waits_for_seals(&self) -> bool {
+        self.job.chunk_bytes < self.part_bytes
     }
 
     /// How long a part is, as far as the object's end is known.
@@ -100,60 +114,107 @@ impl ObjectUpload {
         store::Error::of_kind(FailureKind::WriteError, "write file", self.key.as_bytes(), why)
     }
 
-    /// Puts bytes of one part in their place; sends it when it is full.
+    /// Waits until a part may be written to, and begins it if it is not begun.
+    fn open_part(&self, number: u64) -> store::Result<MutexGuard<'_, State>> {
+        let mut room: Option<Room> = None;
+        loop {
+            let mut state = self.shared.state.lock().unwrap();
+            while state.under_way.contains(&number) {
+                state = self.shared.changed.wait(state).unwrap();
+            }
+            if let Some(failure) = &state.failed {
+                return Err(self.error(failure));
+            }
+            if state.is_over {
+                return Err(self.refused("its upload is over"));
+            }
+            if state.filling.contains_key(&number) {
+                return Ok(state);
+            }
+            if let Some(room) = room.take() {
+                if state.sent.remove(&number).is_some()
+                    && let Some(log) = self.shared.log.get()
+                {
+                    log.replaced(number as u32 + 1);
+                }
+                state.filling.insert(number, Filling::new(self.job.bucket.permits.buffer(), room));
+                return Ok(state);
+            }
+            // Whoever completes another one needs the state.
+            drop(state);
+            room = self.job.rooms.take(self.length(number), ROOM_PATIENCE);
+            if room.is_none() {
+                return Err(self.refused("too many parts of objects are begun, and none was completed for a minute"));
+            }
+        }
+    }
+
+    /// Puts bytes of one part in their place; sends it when it is complete, unless it has to be verified first.
     fn put(&self, number: u64, offset: u64, bytes: &[u8]) -> store::Result<()> {
         let length = self.length(number);
         if offset + bytes.len() as u64 > length {
             return Err(self.refused("it is longer than it was described"));
         }
-        let mut state = self.shared.state.lock().unwrap();
-        while state.under_way.contains(&number) {
-            state = self.shared.changed.wait(state).unwrap();
+        if number >= u64::from(PARTS_MAX) {
+            return Err(self.refused("an object whose size is not known before it comes has at most 625 GiB"));
         }
-        if let Some(failure) = &state.failed {
-            return Err(self.error(failure));
+        let mut state = self.open_part(number)?;
+        // Until what comes again was verified too.
+        state.ready.remove(&number);
+        let Some(part) = state.filling.get_mut(&number) else { return Err(self.refused("its upload is over")) };
+        if part.write(offset, bytes, length, self.size_bytes.is_none()).is_err() {
+            return Err(self.refused(&format!("there is no memory for a part of {length} bytes")));
         }
-        if state.is_over {
-            return Err(self.refused("its upload is over"));
-        }
-        if state.sent.remove(&number).is_some()
-            && let Some(log) = self.shared.log.get()
-        {
-            log.replaced(number as u32 + 1);
-        }
-        let filling = state
-            .filling
-            .entry(number)
-            .or_insert_with(|| Filling { bytes: self.job.bucket.permits.buffer(), written: ExtentSet::default() });
-        let end = offset as usize + bytes.len();
-        if filling.bytes.len() < end {
-            // What is large gets its room at once.
-            let room = if self.size_bytes.is_some() { length as usize } else { end };
-            filling.bytes.reserve_exact(room.saturating_sub(filling.bytes.len()));
-        }
-        if filling.bytes.len() == offset as usize {
-            filling.bytes.extend_from_slice(bytes);
-        } else {
-            filling.bytes.resize(end.max(filling.bytes.len()), 0);
-            filling.bytes[offset as usize..end].copy_from_slice(bytes);
-        }
-        filling.written.insert(Extent::new(offset, end as u64));
-        let is_full = filling.written.covers(length);
         let is_single = self.size_bytes.is_some_and(|size| size <= self.part_bytes);
-        if !is_full || is_single {
+        if self.waits_for_seals() || is_single || !part.is_written(length) {
             return Ok(());
         }
-        let full = state.filling.remove(&number).expect("it was just written to");
+        self.send_complete(state, number)
+    }
+
+    fn send_complete(&self, mut state: MutexGuard<'_, State>, number: u64) -> store::Result<()> {
+        let Some(part) = state.filling.remove(&number) else { return Ok(()) };
         state.under_way.insert(number);
         drop(state);
-        self.send(number, full.bytes).map_err(|failure| self.error(&failure))
+        self.send(number, part, self.length(number)).map_err(|failure| self.error(&failure))
+    }
+
+    /// Sends what was verified meanwhile, but for the part that is about to be written to.
+    fn send_sealed(&self, but: u64) -> store::Result<()> {
+        loop {
+            let mut state = self.shared.state.lock().unwrap();
+            let Some(number) = state.ready.iter().copied().find(|number| *number != but) else { return Ok(()) };
+            state.ready.remove(&number);
+            self.send_complete(state, number)?;
+        }
+    }
+
+    /// Notes what was verified. It waits for nothing: what is complete by it goes with whatever is written next, or at the end.
+    fn seal(&self, extent: Extent) {
+        if !self.waits_for_seals() {
+            return;
+        }
+        let mut state = self.shared.state.lock().unwrap();
+        let state = &mut *state;
+        let is_single = self.size_bytes.is_some_and(|size| size <= self.part_bytes);
+        for number in extent.start / self.part_bytes..extent.end.div_ceil(self.part_bytes) {
+            let start = number * self.part_bytes;
+            let end = extent.end.min(start + self.part_bytes);
+            let Some(part) = state.filling.get_mut(&number) else { continue };
+            part.seal(Extent::new(extent.start.max(start) - start, end - start));
+            match (part.is_sealed(self.length(number)), is_single) {
+                (true, true) => part.leave_room(),
+                (true, false) => _ = state.ready.insert(number),
+                (false, _) => {}
+            }
+        }
     }
 
     /// Sends a part, which is marked as under way, once memory for it is free.
-    fn send(&self, number: u64, bytes: Vec<u8>) -> Result<()> {
+    fn send(&self, number: u64, part: Filling, length: u64) -> Result<()> {
         let sent = self.id().map(|id| {
-            let permit = self.job.bucket.permits.take(bytes.len() as u64);
-            self.spawn(id, number, bytes, permit);
+            let permit = self.job.bucket.permits.take(length);
+            self.spawn(id, number, part.into_bytes(length), permit);
         });
         if let Err(failure) = &sent {
             self.shared.settle(number, Err(failure.clone()));
@@ -163,10 +224,11 @@ impl ObjectUpload {
 
     /// The upload, begun by the first part that leaves.
     pub fn id(&self) -> Result<String> {
-        // Others wait for the one request.
-        let mut state = self.shared.state.lock().unwrap();
-        if let Some(id) = &state.id {
-            return Ok(id.clone());
+        // Others wait for the one request; whoever only notes something does not.
+        let _one = self.shared.beginning.lock().unwrap();
+        let known = self.shared.state.lock().unwrap().id.clone();
+        if let Some(id) = known {
+            return Ok(id);
         }
         // The parts find connections that are open by the time they may leave.
         self.job.bucket.warm(self.size_bytes.map_or(1, |size| size.div_ceil(self.part_bytes)) as usize);
@@ -174,8 +236,9 @@ impl ObjectUpload {
         if let Some(log) = self.shared.log.get() {
             log.begun(&id);
         }
-        state.id = Some(id.clone());
-        state.learning = self.learn_conditions();
+        let learning = self.learn_conditions();
+        let mut state = self.shared.state.lock().unwrap();
+        (state.id, state.learning) = (Some(id.clone()), learning);
         Ok(id)
     }
 
@@ -204,19 +267,31 @@ impl ObjectUpload {
     /// Everything that was written is with the store; an object of one part is returned instead.
     fn finish(&self, size: u64) -> store::Result<Finished> {
         let count = size.div_ceil(self.part_bytes).max(1);
+        let length = |number: u64| self.part_bytes.min(size.saturating_sub(number * self.part_bytes));
+        let missing = || self.refused("a part of it is missing");
         let mut state = self.shared.state.lock().unwrap();
+        let is_whole = |(number, part): (&u64, &Filling)| *number < count && part.is_written(length(*number));
+        if !state.filling.iter().all(is_whole) {
+            return Err(missing());
+        }
         if state.id.is_none() && count == 1 && state.under_way.is_empty() {
-            let whole = state.filling.remove(&0).unwrap_or_default();
-            return match whole.written.covers(size) && whole.bytes.len() as u64 == size {
-                true => Ok(Finished::Whole(whole.bytes)),
-                false => Err(self.refused("a part of it is missing")),
+            return match state.filling.remove(&0) {
+                Some(whole) => Ok(Finished::Whole(whole.into_bytes(size))),
+                None if size == 0 => Ok(Finished::Whole(Vec::new())),
+                None => Err(missing()),
             };
         }
+        state.ready.clear();
         let rest = std::mem::take(&mut state.filling);
         state.under_way.extend(rest.keys());
         drop(state);
-        for (number, part) in rest {
-            self.send(number, part.bytes).map_err(|failure| self.error(&failure))?;
+        let mut rest = rest.into_iter();
+        while let Some((number, part)) = rest.next() {
+            if let Err(failure) = self.send(number, part, length(number)) {
+                // Nobody waits for what is not sent any more.
+                rest.for_each(|(number, _)| self.shared.settle(number, Err(failure.clone())));
+                return Err(self.error(&failure));
+            }
         }
         let mut state = self.shared.state.lock().unwrap();
         while !state.under_way.is_empty() {
@@ -226,13 +301,11 @@ impl ObjectUpload {
             return Err(self.error(failure));
         }
         let parts: Vec<Part> = state.sent.values().cloned().collect();
-        let is_in_place = |(at, part): (usize, &Part)| {
-            let length = self.part_bytes.min(size.saturating_sub(at as u64 * self.part_bytes));
-            part.number as usize == at + 1 && part.size_bytes == length
-        };
+        let is_in_place =
+            |(at, part): (usize, &Part)| part.number as usize == at + 1 && part.size_bytes == length(at as u64);
         match (parts.len() as u64 == count && parts.iter().enumerate().all(is_in_place), &state.id) {
             (true, Some(id)) => Ok(Finished::Parts(id.clone(), parts)),
-            _ => Err(self.refused("a part of it is missing")),
+            _ => Err(missing()),
         }
     }
 
@@ -243,11 +316,13 @@ impl ObjectUpload {
             return;
         }
         state.filling.clear();
+        state.ready.clear();
         while !state.under_way.is_empty() {
             state = self.shared.changed.wait(state).unwrap();
         }
         let log = self.shared.log.get();
-        let stays = may_stay && !state.sent.is_empty();
+        // Nothing goes on with one whose end was not known.
+        let stays = may_stay && self.size_bytes.is_some() && !state.sent.is_empty();
         if let Some(log) = log.filter(|log| stays && log.is_kept()) {
             log.release();
             return;
@@ -311,6 +386,9 @@ impl StagedFile for ObjectUpload {
             let number = at / self.part_bytes;
             let within = at - number * self.part_bytes;
             let (now, after) = rest.split_at(rest.len().min((self.part_bytes - within) as usize));
+            if self.waits_for_seals() {
+                self.send_sealed(number)?;
+            }
             self.put(number, within, now)?;
             (at, rest) = (at + now.len() as u64, after);
         }
@@ -324,6 +402,7 @@ impl StagedFile for ObjectUpload {
         let ObjectFile { bucket, key, object, .. } = source;
         let may = self.shared.state.lock().unwrap().is_empty()
             && !self.job.bucket.copies_not.load(Relaxed)
+            && !self.job.uncopied.lock().unwrap().contains(&self.job.bucket.number(&self.key, ""))
             && !object.etag.is_empty()
             && (&bucket.name, key) != (&self.job.bucket.name, &self.key);
         if !may {
@@ -350,6 +429,15 @@ impl StagedFile for ObjectUpload {
 
     fn kept(&self, recorded: &[(Extent, Digest)]) -> Option<Vec<bool>> {
         Some(self.keep(recorded))
+    }
+
+    fn again_from(&self, start: u64) -> u64 {
+        start / self.part_bytes * self.part_bytes
+    }
+
+    fn seal_extent(&self, extent: Extent, record: &[u8]) -> store::Result<()> {
+        self.seal(extent);
+        if record.is_empty() { Ok(()) } else { self.append_journal(record) }
     }
 
     fn append_journal(&self, bytes: &[u8]) -> store::Result<()> {
@@ -384,7 +472,7 @@ impl StagedFile for ObjectUpload {
         }
         drop(state);
         match self.shared.log.get() {
-            Some(log) if !confirmed.is_empty() && log.sync() => confirmed,
+            Some(log) if self.size_bytes.is_some() && !confirmed.is_empty() && log.sync() => confirmed,
             _ => ExtentSet::default(),
         }
     }
@@ -410,9 +498,10 @@ impl StagedFile for ObjectUpload {
                 let Digest::Crc64Nvme(crc) = DigestAlgorithm::Crc64Nvme.combine(&sums, self.part_bytes, size) else {
                     unreachable!("a combined CRC is a CRC")
                 };
-                let bucket = &self.job.bucket;
-                self.job
-                    .write(&self.key, rule, |condition| bucket.publish_parts(&self.key, &id, &parts, crc, condition))
+                let (bucket, meta) = (&self.job.bucket, self.job.meta(&self.entry));
+                self.job.write(&self.key, rule, |condition| {
+                    bucket.publish_parts((&self.key, &id), &parts, crc, &meta, condition)
+                })
             }
         };
         published.map_err(|failure| self.not_published(failure))?;

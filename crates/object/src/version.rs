@@ -81,6 +81,13 @@ impl Object {
         Object::of_answer(|name| response.header(name).map(str::to_owned))
     }
 
+    /// It has the time and the mode of these headers, and none where they say none.
+    pub fn has(&self, meta: &[(String, String)]) -> bool {
+        let said = |name: &str| meta.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
+        let (modified, mode) = (said(MTIME).and_then(metadata::time), said(MODE).and_then(metadata::mode));
+        (self.modified, self.mode) == (modified, mode)
+    }
+
     /// What its writer said, or when the store took it.
     pub fn modified(&self) -> Timestamp {
         self.modified.unwrap_or(Timestamp { seconds: self.stored, nanoseconds: 0 })

@@ -268,6 +268,44 @@ fn what_was_compared_is_what_is_replaced_or_given_a_time() {
     assert_eq!(bed.fake.content("a").as_deref(), Some(&b"newer"[..]));
 }
 
+fn headers(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn an_object_that_is_given_a_time_keeps_what_else_was_said_of_it() {
+    let said = [
+        ("cache-control", "no-store"),
+        ("content-disposition", "attachment; filename=\"a  b\""),
+        ("content-encoding", "zstd"),
+        ("content-language", "sgs"),
+        ("content-type", "text/plain"),
+        ("expires", "Thu, 01 Dec 2033 16:00:00 GMT"),
+        ("x-amz-meta-mode", "33188"),
+        ("x-amz-meta-run", "42"),
+        ("x-amz-storage-class", "STANDARD_IA"),
+    ];
+    let bed = bed();
+    bed.fake.put("a", b"same");
+    let before = [&said[..], &[("x-amz-meta-mtime", "5.000000000")]].concat();
+    bed.fake.state.lock().unwrap().objects.get_mut("a").unwrap().meta = headers(&before);
+    bed.sink().touch(&file(1, "a", 4)).unwrap();
+    let after = [&said[..], &[("x-amz-meta-mtime", "1600000000.000000005")]].concat();
+    let meta = || {
+        let mut meta = bed.fake.state.lock().unwrap().objects["a"].meta.clone();
+        meta.sort();
+        meta
+    };
+    let mut expected = headers(&after);
+    expected.sort();
+    assert_eq!((meta(), bed.fake.content("a").as_deref()), (expected, Some(&b"same"[..])));
+    // What the store copies by no one request stays as it is, and that is told.
+    let bed = bed_of("fake", SECRET, Some(3), str::to_owned);
+    bed.fake.put("a", b"same");
+    let refused = bed.sink().touch(&file(1, "a", 4)).unwrap_err();
+    assert!(refused.to_string().contains("old time") && bed.fake.count("PUT ") == 0, "{refused}");
+}
+
 #[test]
 fn an_object_with_content_that_is_called_like_a_directory_stays() {
     let bed = bed();
@@ -336,6 +374,89 @@ fn a_trial_that_is_refused_tells_nothing_of_the_store() {
     // Where it is not known that the store keeps to conditions it is looked at before it is written to.
     let looks = |key: &str| bed.fake.count(&format!("HEAD /bkt/{key}"));
     assert_eq!((bed.fake.fired(), looks("one/a"), looks("two/a")), (1, 1, 0));
+}
+
+#[test]
+fn keys_that_may_write_and_not_remove_write_and_one_trial_object_is_told_of() {
+    let bed = bed();
+    bed.fake.order("DELETE", ".thalweg-probe-", 0, 9, Fault::Status(403));
+    let sink = bed.sink();
+    for name in ["a", "b"] {
+        put(&*sink, name, b"own", PublishRule::NoReplace).unwrap();
+    }
+    let state = bed.fake.state.lock().unwrap();
+    assert_eq!(state.objects.keys().filter(|key| key.starts_with(".thalweg-probe-")).count(), 1);
+    drop(state);
+    let notes = sink.notes();
+    assert!(notes.iter().any(|note| note.contains(".thalweg-probe-") && note.contains("s3:DeleteObject")), "{notes:?}");
+}
+
+/// Its content was there before, of another time: that the store never wrote it is not taken for a success.
+#[test]
+fn a_write_that_was_refused_is_none_though_the_same_content_stands_there() {
+    let bed = bed();
+    put(&*bed.sink(), "a", b"same", PublishRule::NoReplace).unwrap();
+    bed.fake.state.lock().unwrap().objects.get_mut("a").unwrap().meta = headers(&[("x-amz-meta-mtime", "5.000000000")]);
+    let (sink, entry) = (bed.sink(), file(1, "a", 4));
+    assert!(matches!(sink.decide(&entry), Ok(Decision::Replace { .. })));
+    // As often as it is asked.
+    bed.fake.order("PUT", "/bkt/a", 0, 8, Fault::AtOnce);
+    assert!(put(&*sink, "a", b"same", PublishRule::Replace).is_err());
+    assert_eq!(bed.fake.fired(), 8);
+}
+
+#[test]
+fn what_comes_in_one_piece_and_is_longer_than_a_part_is_sent_while_it_comes() {
+    let bed = bed();
+    let (sink, bytes) = (bed.sink(), noise(20 << 20));
+    let entry = file(1, "large", bytes.len() as u64);
+    let mut lane = sink.lane(false).unwrap();
+    // What is given up leaves nothing.
+    lane.create(&entry, PublishRule::NoReplace).unwrap();
+    lane.write(&bytes[..9 << 20]).unwrap();
+    lane.abandon();
+    assert_eq!(bed.fake.count("partNumber"), 1);
+    assert!(bed.fake.state.lock().unwrap().uploads.is_empty());
+    lane.create(&entry, PublishRule::NoReplace).unwrap();
+    bytes.chunks(1 << 20).for_each(|block| lane.write(block).unwrap());
+    let staged = lane.seal(&entry, true).unwrap();
+    assert!(bed.fake.content("large").is_none());
+    sink.publish(&entry, staged).unwrap();
+    assert!(bed.fake.content("large").as_ref() == Some(&bytes) && bed.fake.count("partNumber") == 4);
+    // And so does what is not published.
+    lane.create(&entry, PublishRule::NoReplace).unwrap();
+    lane.write(&bytes).unwrap();
+    sink.discard(lane.seal(&entry, true).unwrap());
+    assert!(bed.fake.state.lock().unwrap().uploads.is_empty());
+}
+
+#[test]
+fn a_size_that_no_object_can_have_is_refused_before_anything_of_it_comes() {
+    let bed = bed();
+    let (sink, entry) = (bed.sink(), file(1, "huge", i64::MAX as u64));
+    assert!(!sink.has_journal(&entry, "stem"));
+    assert_eq!(sink.begin(&entry, "stem").err().unwrap().kind, FailureKind::Permission);
+    assert!(sink.lane(false).unwrap().create(&entry, PublishRule::NoReplace).is_err());
+    assert_eq!(bed.fake.count("POST "), 0);
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_nobody_from_another_one() {
+    let bed = bed();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+    let silent = StoreConfig { endpoint, anonymous: true, ..StoreConfig::default() };
+    let stores = [("fake", bed.config.clone()), ("silent", silent)].map(|(name, config)| (name.to_owned(), config));
+    let buckets = Buckets::new(BTreeMap::from(stores));
+    let at = |store: &str| Location::Url { scheme: format!("s3+{store}"), rest: format!("{BUCKET}/").into_bytes() };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| buckets.place(&at("silent")).is_err());
+        // It was asked, and says nothing.
+        let asked = listener.accept().unwrap();
+        assert!(buckets.place(&at("fake")).is_ok() && !waiting.is_finished());
+        drop((asked, listener));
+        assert!(waiting.join().unwrap());
+    });
 }
 
 #[test]
@@ -741,6 +862,26 @@ fn a_store_copies_its_own_objects_and_is_believed_when_it_says_the_same_checksum
         assert_eq!(upload.share_from(&*opened), !refuses);
         assert_eq!(bed.fake.count("partNumber"), 2, "of what was put there first");
     }
+}
+
+#[test]
+fn an_object_that_cannot_be_copied_for_what_it_is_keeps_no_other_from_being_copied() {
+    let bed = bed();
+    ["from", "gone"].iter().for_each(|key| bed.fake.put(key, b"content"));
+    let (from, gone) = (bed.open("from"), bed.open("gone"));
+    bed.fake.state.lock().unwrap().objects.remove("gone");
+    let sink = bed.sink();
+    let copy = |name: &str, of: &dyn SourceFile| {
+        let entry = file(1, name, 7);
+        let (upload, _) = sink.begin(&entry, "stem").unwrap();
+        upload.share_from(of).then(|| upload.publish(&entry, PublishRule::NoReplace).map_err(|e| e.kind))
+    };
+    assert_eq!(copy("a", &*gone), Some(Err(FailureKind::NotFound)));
+    assert_eq!(copy("b", &*from), Some(Ok(())));
+    // One that is refused later comes through this host, and it alone.
+    bed.fake.order("PUT", "/bkt/c", 0, 9, Fault::Status(403));
+    assert_eq!(copy("c", &*from), Some(Err(FailureKind::Other)));
+    assert_eq!((copy("c", &*from), copy("d", &*from)), (None, Some(Ok(()))));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use store::{PublishRule, Sink, StagedFile};
 
 const PART: u64 = 8 << 20;
 const SIZE: u64 = 5 * PART + 1000;
+const CHUNK: u64 = 1 << 20;
 
 struct Bed {
     fake: Fake,
@@ -46,6 +47,15 @@ fn file(seconds: i64) -> Entry {
 impl Bed {
     /// As another process has it.
     fn sink(&self) -> Arc<dyn Sink> {
+        self.sink_with(TransferOptions::default())
+    }
+
+    /// The same, for chunks of which a part has several.
+    fn sink_of_chunks(&self) -> Arc<dyn Sink> {
+        self.sink_with(TransferOptions { chunk_bytes: CHUNK, ..TransferOptions::default() })
+    }
+
+    fn sink_with(&self, options: TransferOptions) -> Arc<dyn Sink> {
         let config = StoreConfig {
             endpoint: Some(self.fake.url.clone()),
             region: Some("us-east-1".into()),
@@ -55,7 +65,6 @@ impl Bed {
         let buckets = Buckets::new(BTreeMap::from([("fake".to_owned(), config)]));
         let buckets = buckets.keep_uploads_in(self.home.path().join("uploads"));
         let location = Location::Url { scheme: "s3+fake".into(), rest: format!("{BUCKET}/").into_bytes() };
-        let options = TransferOptions::default();
         let (rights, shape) = (Rights::Write, Shape::Tree);
         let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
         buckets.sink(&location, &request).ok().unwrap().sink
@@ -68,6 +77,27 @@ impl Bed {
     fn chunk(&self, number: u64) -> (Extent, Digest) {
         let extent = self.extent(number);
         (extent, DigestAlgorithm::Crc64Nvme.of_object(&self.bytes[extent.start as usize..extent.end as usize]))
+    }
+
+    /// The chunks from here on, with their digests.
+    fn chunks(&self, start: u64) -> Vec<(Extent, Digest)> {
+        let chunk = |start: u64| {
+            let extent = Extent::new(start, SIZE.min(start + CHUNK));
+            (extent, DigestAlgorithm::Crc64Nvme.of_object(self.content(extent)))
+        };
+        (start..SIZE).step_by(CHUNK as usize).map(chunk).collect()
+    }
+
+    fn content(&self, extent: Extent) -> &[u8] {
+        &self.bytes[extent.start as usize..extent.end as usize]
+    }
+
+    /// Writes chunks as a lane does that verifies them.
+    fn bring(&self, upload: &dyn StagedFile, chunks: &[(Extent, Digest)]) {
+        for (extent, _) in chunks {
+            upload.write_at(extent.start, self.content(*extent)).unwrap();
+            upload.seal_extent(*extent, b"record").unwrap();
+        }
     }
 
     fn write(&self, upload: &dyn StagedFile, numbers: &[u64]) {
@@ -285,4 +315,104 @@ fn what_a_store_in_trouble_does_not_put_together_stays_for_the_next_attempt() {
     drop(upload);
     assert_eq!((bed.fake.fired(), bed.fake.state.lock().unwrap().uploads.len(), bed.logs()), (8, 1, 2));
     assert_eq!(bed.finish(&all), (Some(vec![true; 6]), 0));
+}
+
+/// Bytes of a part that has left are nowhere any more.
+#[test]
+fn a_part_of_which_only_something_came_again_makes_no_object() {
+    let bed = bed();
+    for chunk_bytes in [CHUNK, TransferOptions::default().chunk_bytes] {
+        let sink = bed.sink_with(TransferOptions { chunk_bytes, ..TransferOptions::default() });
+        let (upload, _) = sink.begin(&file(1), "stem").unwrap();
+        bed.bring(&*upload, &bed.chunks(0));
+        let last = bed.chunks(PART - CHUNK)[0];
+        bed.bring(&*upload, &[last]);
+        let refused = upload.publish(&file(1), PublishRule::NoReplace).unwrap_err();
+        assert!(refused.to_string().contains("a part of it is missing"), "{refused}");
+        assert_eq!(bed.fake.content("large"), None);
+        upload.discard();
+    }
+}
+
+/// As it does whose digest was another one, or whose stream ended before its last word.
+#[test]
+fn a_chunk_that_comes_again_before_it_was_verified_costs_no_other_one() {
+    let bed = bed();
+    let (upload, _) = bed.sink_of_chunks().begin(&file(1), "stem").unwrap();
+    let mut chunks = bed.chunks(0);
+    let again = chunks.remove((PART / CHUNK) as usize - 1);
+    upload.write_at(again.0.start, &vec![7; CHUNK as usize]).unwrap();
+    bed.bring(&*upload, &chunks);
+    // Its part waits, and no other one.
+    while bed.fake.state.lock().unwrap().part_bytes_taken < 4 * PART {
+        std::thread::yield_now();
+    }
+    assert!(bed.fake.count("partNumber=1&") == 0 && bed.fake.count("partNumber=2&") == 1);
+    bed.bring(&*upload, &[again]);
+    upload.publish(&file(1), PublishRule::NoReplace).unwrap();
+    assert!(bed.fake.content("large").as_ref() == Some(&bed.bytes));
+    assert_eq!(bed.fake.state.lock().unwrap().part_bytes_taken, SIZE);
+}
+
+/// The last chunk comes again where an earlier attempt left everything, and what shares its part comes with it.
+#[test]
+fn of_an_upload_that_has_all_its_parts_the_end_comes_again_by_whole_parts() {
+    let bed = bed();
+    let (upload, _) = bed.sink_of_chunks().begin(&file(1), "stem").unwrap();
+    bed.bring(&*upload, &bed.chunks(0));
+    // As often as it is asked.
+    bed.fake.order("POST", "?uploadId=", 0, 8, Fault::AtOnce);
+    upload.publish(&file(1), PublishRule::NoReplace).unwrap_err();
+    upload.discard();
+    drop(upload);
+    let (upload, journal) = bed.sink_of_chunks().begin(&file(1), "stem").unwrap();
+    assert!(!journal.is_empty());
+    let recorded = bed.chunks(0);
+    assert_eq!(upload.kept(&recorded), Some(vec![true; recorded.len()]));
+    let from = upload.again_from(5 * PART - CHUNK);
+    assert_eq!((from, upload.again_from(5 * PART)), (4 * PART, 5 * PART));
+    bed.bring(&*upload, &bed.chunks(from));
+    upload.publish(&file(1), PublishRule::NoReplace).unwrap();
+    assert!(bed.fake.content("large").as_ref() == Some(&bed.bytes));
+}
+
+/// Nobody goes on with what a pipe brought: the next attempt ends it.
+#[test]
+fn an_upload_whose_end_was_not_known_is_ended_and_not_gone_on_with() {
+    let bed = bed();
+    let (mut entry, open_part) = (file(1), 64 << 20);
+    entry.generation.size_bytes = 0;
+    let (upload, _) = bed.sink().begin(&entry, "stem").unwrap();
+    let block = vec![7; CHUNK as usize];
+    // Beyond the first part, which leaves then.
+    for at in (0..open_part + CHUNK).step_by(CHUNK as usize) {
+        upload.write_at(at, &block).unwrap();
+        upload.seal_extent(Extent::new(at, at + CHUNK), b"record").unwrap();
+    }
+    while bed.fake.state.lock().unwrap().part_bytes_taken < open_part {
+        std::thread::yield_now();
+    }
+    let mut held = ExtentSet::new();
+    held.insert(Extent::new(0, open_part));
+    assert!(upload.confirmed(&held).is_empty() && bed.logs() == 2);
+    // As one leaves it that is killed: nobody has its log.
+    for log in std::fs::read_dir(bed.home.path().join("uploads")).unwrap() {
+        let (log, copy) = (log.unwrap().path(), bed.home.path().join("copy"));
+        std::fs::copy(&log, &copy).unwrap();
+        std::fs::rename(copy, log).unwrap();
+    }
+    let (_again, journal) = bed.sink().begin(&entry, "stem").unwrap();
+    assert!(journal.is_empty() && bed.fake.state.lock().unwrap().uploads.is_empty());
+}
+
+#[test]
+fn an_upload_whose_end_was_not_known_leaves_nothing_where_it_is_given_up() {
+    let bed = bed();
+    let mut entry = file(1);
+    entry.generation.size_bytes = 0;
+    let sink = bed.sink_with(TransferOptions { chunk_bytes: 64 << 20, ..TransferOptions::default() });
+    let (upload, _) = sink.begin(&entry, "stem").unwrap();
+    upload.write_at(0, &vec![7; 64 << 20]).unwrap();
+    drop(upload);
+    assert!(bed.fake.state.lock().unwrap().uploads.is_empty() && bed.logs() == 0);
 }

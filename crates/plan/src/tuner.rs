@@ -114,6 +114,8 @@ struct Trial {
     windows: u32,
     best: f64,
     kind: Kind,
+    /// Its change is the last of those that are remembered.
+    is_listed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -315,6 +317,7 @@ impl Tuner {
             windows: 0,
             best: 0.0,
             kind,
+            is_listed: self.changes.len() < CHANGES_MAX,
         });
         self.change(window, to, why);
     }
@@ -335,10 +338,8 @@ impl Tuner {
             Kind::Fewer => &mut self.fewer,
         };
         if is_kept {
-            if let Some(change) = self.changes.last_mut() {
-                change.why = format!("{}; {} after", change.why, shown(rate));
-            }
             *tabu = Tabu::default();
+            self.amend(&trial, &format!("{} after", shown(rate)));
             (self.home, self.held) = (Home::default(), if trial.kind == Kind::Fewer { HOLD - 1 } else { 0 });
             return self.watch(window, rate);
         }
@@ -353,9 +354,7 @@ impl Tuner {
         self.held = 0;
         match trial.kind {
             Kind::More(_) if self.only_grows || may_stay => {
-                if let Some(change) = self.changes.last_mut() {
-                    change.why = format!("{}; {} after: no gain", change.why, shown(trial.best));
-                }
+                self.amend(&trial, &format!("{} after: no gain", shown(trial.best)));
             }
             Kind::More(_) => self.change(window, trial.from, format!("no gain: {told}")),
             Kind::Fewer => self.change(window, trial.from, format!("slower: {told}")),
@@ -372,8 +371,13 @@ impl Tuner {
         if !self.only_grows {
             return self.change(window, trial.from, WHY.to_owned());
         }
-        if let Some(change) = self.changes.last_mut() {
-            change.why = format!("{}; {WHY}", change.why);
+        self.amend(trial, WHY);
+    }
+
+    /// Adds to the words of a trial's change what came of it.
+    fn amend(&mut self, trial: &Trial, outcome: &str) {
+        if let Some(change) = self.changes.last_mut().filter(|_| trial.is_listed) {
+            change.why = format!("{}; {outcome}", change.why);
         }
     }
 

@@ -321,3 +321,21 @@ fn trials_become_rare_when_nothing_comes_of_them() {
     }
     assert!(tuner.streams() == 8 && changes <= 12, "{changes} changes in an hour");
 }
+
+/// A job of days: what is remembered is full, and trials go on.
+#[test]
+fn what_is_remembered_of_a_long_past_grows_no_more() {
+    let mut tuner = Tuner::new(4, 64);
+    tuner.changes = vec![Change { at_us: 1, from: 8, to: 4, why: "the last one".to_owned() }; CHANGES_MAX];
+    let mut window = Window { limit: Limit::Source, rtt_us: 100, file_bytes: 1 << 20, ..Window::default() };
+    let mut step = |bytes_per_second: u64, file_bytes: u64| {
+        window.at_us += 600_000;
+        (window.bytes_per_second, window.file_bytes) = (bytes_per_second, file_bytes);
+        tuner.step(&window);
+        tuner.streams()
+    };
+    assert_eq!(step(100_000_000, 1 << 20), 8);
+    assert_eq!(step(190_000_000, 1 << 20), 16, "it is kept, and the next one begins");
+    assert_eq!(step(1_000_000, 1 << 10), 8, "which is void");
+    assert!(tuner.changes().len() == CHANGES_MAX && tuner.changes()[CHANGES_MAX - 1].why == "the last one");
+}

@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     pub slots: u32,
     pub parked: u32,
     pub charged: f64,
-    /// When it came into its state.
+    /// When it came into its state, or, where it waits at an executor, when that was last told in other words.
     pub since: u64,
     pub timer: Option<u64>,
     pub date: Option<i64>,

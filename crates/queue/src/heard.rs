@@ -10,6 +10,10 @@ use model::order::{self, Role};
 use model::{Exit, JobId};
 
 const RETRY_HINT: &str = "retry that job, then this one";
+/// What a job waits for is told in other words at most this often.
+const TEXT_MS: u64 = 1000;
+/// A job's `failures` counts tries below this, and looks for space in multiples of it.
+const LOOK: u32 = FAILURES_MAX + 1;
 
 /// The word of an executor about one attempt of one job.
 #[derive(Clone, PartialEq, Debug)]
@@ -109,7 +113,7 @@ impl Queue {
             entry.job.failures = 0;
         }
         let (status, reason, role) = (entry.job.status, entry.job.reason, entry.job.role);
-        let is_known = entry.job.text == news.text;
+        let is_told = entry.job.text == news.text || now.ms < entry.since + TEXT_MS;
         self.charge(now, id);
         self.note_size(id);
         if status == Status::Stopping {
@@ -125,11 +129,12 @@ impl Queue {
                 let may_switch = told == Reason::Unreachable && role == Some(Role::Sends) && self.may_fetch(id);
                 if may_switch {
                     self.stop(now, id, Goal::Switch);
-                } else if status != Status::Waiting || reason != told || !is_known {
+                } else if status != Status::Waiting || reason != told || !is_told {
                     self.set(now, id, Status::Waiting, told, &news.text);
                     self.park(id, weight(told));
                     if let Some(entry) = self.jobs.get_mut(&id) {
                         entry.job.until = news.until;
+                        entry.since = now.ms;
                     }
                     self.note_until(id);
                 }
@@ -210,9 +215,7 @@ impl Queue {
 
     /// running -> queued, or waiting where that goes on
     fn forgotten(&mut self, now: Now, id: JobId) {
-        let Some(entry) = self.jobs.get_mut(&id) else { return };
-        entry.job.failures += 1;
-        match entry.job.failures {
+        match self.count_failure(id) {
             1 => self.place(now, id),
             _ => self.try_again(now, id, Exit::Temporary as i32, "the endpoint does not know the order any more", ""),
         }
@@ -246,24 +249,35 @@ impl Queue {
     }
 
     fn refused(&mut self, now: Now, id: JobId, code: i32, text: &str, hint: &str) {
-        let Some(entry) = self.jobs.get_mut(&id) else { return };
         match Fault::of(code) {
             Fault::Transient => {
-                entry.job.failures += 1;
+                self.count_failure(id);
                 self.try_again(now, id, code, text, hint);
             }
             Fault::Endpoint => self.wait(now, id, Reason::Endpoint, text, Some(PROBE_MAX_MS)),
-            Fault::Space if entry.job.failures < SPACE_MAX => {
-                entry.job.failures += 1;
-                self.wait(now, id, Reason::Space, text, Some(SPACE_MS));
-            }
+            Fault::Space if self.may_look_for_space(id) => self.wait(now, id, Reason::Space, text, Some(SPACE_MS)),
             Fault::Credentials => self.wait_for_credentials(now, id, text),
             _ => self.end(now, id, Status::Failed, code, text, hint),
         }
     }
 
+    /// Counts a try, up to the last one, and says how many there were.
+    fn count_failure(&mut self, id: JobId) -> u32 {
+        let Some(entry) = self.jobs.get_mut(&id) else { return 0 };
+        entry.job.failures += u32::from(entry.job.failures % LOOK < FAILURES_MAX);
+        entry.job.failures % LOOK
+    }
+
+    /// Counts a look for space, which uses up no try; whether there was one left.
+    fn may_look_for_space(&mut self, id: JobId) -> bool {
+        let Some(entry) = self.jobs.get_mut(&id) else { return false };
+        let may = entry.job.failures / LOOK < SPACE_MAX;
+        entry.job.failures += if may { LOOK } else { 0 };
+        may
+    }
+
     fn try_again(&mut self, now: Now, id: JobId, code: i32, text: &str, hint: &str) {
-        let Some(failures) = self.get(id).map(|job| job.failures) else { return };
+        let Some(failures) = self.get(id).map(|job| job.failures % LOOK) else { return };
         if failures >= FAILURES_MAX {
             return self.end(now, id, Status::Failed, code, &format!("{text}; tried {failures} times"), hint);
         }
@@ -315,17 +329,24 @@ impl Queue {
                 if status.is_end() || !entry.job.after.contains(&id) {
                     continue;
                 }
-                entry.job.after.retain(|one| *one != id);
                 if !has_succeeded {
-                    let (text, hint) = (format!("job {id}, which it comes after, did not succeed"), RETRY_HINT);
-                    self.end_alone(now, other, Status::Failed, Exit::Failed as i32, &text, hint);
-                    self.mark(other, Reason::Dependency);
+                    self.fail_behind(now, other, id);
                     ended.push(other);
-                } else if status == Status::Waiting && reason == Reason::Dependency {
+                    continue;
+                }
+                entry.job.after.retain(|one| *one != id);
+                if status == Status::Waiting && reason == Reason::Dependency {
                     self.place(now, other);
                 }
             }
         }
+    }
+
+    /// A job that it comes after did not succeed. Those that come after it are left as they are.
+    pub(crate) fn fail_behind(&mut self, now: Now, id: JobId, other: JobId) {
+        let text = format!("job {other}, which it comes after, did not succeed");
+        self.end_alone(now, id, Status::Failed, Exit::Failed as i32, &text, RETRY_HINT);
+        self.mark(id, Reason::Dependency);
     }
 }
 

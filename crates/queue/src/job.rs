@@ -69,7 +69,7 @@ pub struct Job {
 /// Where a job stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    /// Open jobs that it comes after.
+    /// Jobs that it comes after: of an open one those that are open, of an ended one also those that did not succeed.
     pub after: Vec<JobId>,
     pub status: Status,
     pub reason: Reason,
@@ -83,7 +83,7 @@ pub struct State {
     /// Which end has the order of this attempt.
     pub role: Option<Role>,
     pub goal: Option<Goal>,
-    /// Attempts in a row without progress.
+    /// Since the last progress: tries below `heard::LOOK`, and looks for space in multiples of it.
     pub failures: u32,
     /// Further passes over objects that failed.
     pub passes: u32,

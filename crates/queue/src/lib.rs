@@ -1,9 +1,23 @@
 //! Which job runs next, and what becomes of each: events and time in, actions out.
 //!
 //! A `Queue` is told of jobs, of what people want of them and of what executors say. It answers with changes, which its owner
-//! writes down, and with actions, which its owner carries out once they are written down. `status` says what may follow what,
-//! `job` what is known of one, `book` and `pool` how a million are kept, `fault` what an error leads to, `share` who has had how much, `slots` what each endpoint and pair
-//! carries, `calendar` when jobs may run, `schedule` when one begins again, `choose` who is next, `submit` and `steer` what people do, `heard` what executors say, `timers` what time does.
+//! writes down, and with actions, which its owner carries out once they are written down.
+//!
+//! In reading order:
+//! - `status`: what may follow what
+//! - `job`: what is known of one
+//! - `queue`: the queue itself
+//! - `book`, `pool`: how a million are kept
+//! - `submit`: jobs that come in
+//! - `steer`, `change`: what people do
+//! - `choose`: who is next; `yielding` makes room for what is urgent
+//! - `share`: who has had how much
+//! - `slots`: what each endpoint and pair carries
+//! - `heard`: what executors say
+//! - `fault`: what an error leads to
+//! - `calendar`: when jobs may run
+//! - `timers`: what time does
+//! - `schedule`, `firing`: when one begins again
 //!
 //! Invariants:
 //! - A job has at most one executor: another gets it only after the first said that it stopped, or that it does not know it.

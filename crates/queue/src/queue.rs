@@ -190,10 +190,13 @@ impl Queue {
         }
         let projects = self.of_owner.entry(facts.owner.clone()).or_default();
         *projects.entry(facts.project.clone()).or_default() += 1;
-        for other in &job.after {
-            self.dependents.entry(*other).or_default().push(job.id);
-        }
         let (id, is_open) = (job.id, !job.status.is_end());
+        for other in job.after.iter().filter(|_| is_open) {
+            // One that has ended does not end once more.
+            if self.jobs.get(other).is_none_or(|entry| !entry.job.status.is_end()) {
+                self.dependents.entry(*other).or_default().push(id);
+            }
+        }
         let entry = Entry { job, share, pair, slots: 0, parked: 0, charged: 0.0, since: 0, timer: None, date: None };
         self.jobs.insert(entry);
         if is_open {
@@ -271,6 +274,11 @@ impl Queue {
                 self.lanes.remove(&lane);
             }
         }
+    }
+
+    /// Whether a job is otherwise than when changes were last taken.
+    pub fn is_changed(&self, id: JobId) -> bool {
+        self.changes.iter().any(|job| job.id == id)
     }
 
     /// Notes that something of a job is otherwise now.

@@ -34,7 +34,9 @@ impl Queue {
             Verb::Resume if status == Status::Paused => self.place(now, id),
             Verb::Retry if status == Status::Paused => return refused("`thalweg job resume` lets it go on"),
             Verb::Retry if status == Status::Running => return refused("it runs"),
-            Verb::Retry if status.is_end() && self.jobs.of_nature(&job.facts.nature).is_some() => {
+            Verb::Retry
+                if status.is_end() && self.jobs.of_nature(&job.facts.nature).is_some_and(|other| other != id) =>
+            {
                 return refused("the same copy was submitted again since, and is open");
             }
             Verb::Retry if status.is_end() => self.anew(now, id),
@@ -76,14 +78,22 @@ impl Queue {
         }
     }
 
-    /// any end -> queued, waiting
+    /// any end -> queued, waiting. It still comes after those of its jobs that are open.
     fn anew(&mut self, now: Now, id: JobId) {
+        let Some(job) = self.get(id) else { return };
+        let is_open = |other: &JobId| self.get(*other).is_some_and(|other| !other.status.is_end());
+        let after: Vec<JobId> = job.after.iter().copied().filter(is_open).collect();
+        for other in &after {
+            let dependents = self.dependents.entry(*other).or_default();
+            if !dependents.contains(&id) {
+                dependents.push(id);
+            }
+        }
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let job = &mut entry.job;
         (job.failures, job.passes, job.is_switched) = (0, 0, false);
         (job.code, job.work, job.goal) = (None, Work::default(), None);
-        job.after.clear();
-        job.has_begun = true;
+        (job.after, job.has_begun) = (after, true);
         self.jobs.own_nature(&id);
         self.place(now, id);
     }

@@ -30,7 +30,7 @@ pub enum Refused {
 }
 
 impl Queue {
-    /// (absent) -> queued, waiting
+    /// (absent) -> queued, waiting, failed
     pub fn submit(&mut self, now: Now, job: Job) -> Result<Taken, Refused> {
         // One that has ended since the last `take` is not open any more.
         let is_open = |queue: &Queue, id: &JobId| queue.get(*id).is_some_and(|job| !job.status.is_end());
@@ -43,12 +43,14 @@ impl Queue {
         if self.count_of(&job.facts.owner) >= self.limits.of_owner_max {
             return Err(Refused::Full { is_owner: true });
         }
-        let id = job.id;
-        let after = job.after.iter().copied().filter(|other| is_open(self, other)).collect();
-        let mut job = job;
-        job.after = after;
+        let (id, mut job) = (job.id, job);
+        job.after.retain(|other| self.get(*other).is_some_and(|job| job.status != Status::Succeeded));
+        let failed = job.after.iter().copied().find(|other| !is_open(self, other));
         self.enter(job);
-        self.place(now, id);
+        match failed {
+            Some(other) => self.fail_behind(now, id, other),
+            None => self.place(now, id),
+        }
         Ok(Taken::New)
     }
 
@@ -62,6 +64,9 @@ impl Queue {
         if status.is_end() {
             return;
         }
+        // One that it comes after may have ended as it was restored: its deadline had passed.
+        let is_over = |other: &JobId| self.get(*other).is_some_and(|job| job.status.is_end());
+        let failed = self.get(id).and_then(|job| job.after.iter().copied().find(is_over));
         if has_order {
             self.at_work.insert(id);
             let slots = self.jobs.get(&id).map_or(0, |entry| self.slots_of(entry.share, entry.pair, &entry.job));
@@ -71,6 +76,8 @@ impl Queue {
             self.charge(now, id);
             self.set_date(now, id);
             self.revoke(now, id);
+        } else if let Some(other) = failed {
+            self.fail_behind(now, id, other);
         } else if status == Status::Paused {
             self.set_date(now, id);
         } else if status == Status::Waiting && reason == Reason::Credentials {

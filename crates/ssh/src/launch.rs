@@ -19,7 +19,7 @@ use model::name::{Escaped, is_unsafe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,13 +60,8 @@ impl Remote {
     ) -> Result<Remote> {
         let upload = options.deploy.then(Upload::of_this_program).transpose()?;
         let mut command = options.command(target, upload.as_ref())?;
-        let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
         let machine = upload.as_ref().map(|upload| upload.machine().to_owned()).unwrap_or_default();
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = spawned.map_err(|e| not_started(&program, &e))?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
-        let mut process = Process { child, words: Words::listen(errors, tell.clone()) };
+        let (mut process, input, output) = spawn(&mut command, tell.clone())?;
         let (greeted, greeting) = channel();
         let note = tell.clone();
         let name = target.name.clone();
@@ -172,12 +167,7 @@ impl Subsystem {
         tell: Tell,
     ) -> Result<(Subsystem, ChildStdin, ChildStdout)> {
         let mut command = options.service(target, port, service)?;
-        let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = spawned.map_err(|e| not_started(&program, &e))?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
-        let process = Process { child, words: Words::listen(errors, tell) };
+        let (process, input, output) = spawn(&mut command, tell)?;
         Ok((Subsystem { process, target: target.name.clone(), service }, input, output))
     }
 
@@ -192,9 +182,17 @@ impl Subsystem {
     }
 }
 
-fn not_started(program: &str, e: &io::Error) -> Error {
-    Error::new(Exit::Usage, format!("start {program}: {e}"))
-        .hint("install an ssh client, or name one with --ssh COMMAND")
+/// Starts ssh and listens to what it says on standard error.
+fn spawn(command: &mut Command, tell: Tell) -> Result<(Process, ChildStdin, ChildStdout)> {
+    let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
+    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|e| {
+        Error::new(Exit::Usage, format!("start {program}: {e}"))
+            .hint("install an ssh client, or name one with --ssh COMMAND")
+    })?;
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
+    Ok((Process { child, words: Words::listen(errors, tell) }, input, output))
 }
 
 /// Waits for the next of what a thread sends, and looks for an interruption meanwhile; `None` when nothing more comes.

@@ -91,10 +91,6 @@ fn made(entry: &Entry, tag: &str, make: impl Fn(&Entry) -> Result<bool>) -> Resu
 }
 
 impl Sink for DropBox {
-    fn cannot_sync(&self) -> bool {
-        self.inner.cannot_sync()
-    }
-
     fn facts(&self) -> Result<SinkFacts> {
         let facts = self.inner.facts()?;
         // A name is taken when an object is published, and not before.
@@ -200,11 +196,11 @@ impl Sink for DropBox {
     }
 
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        Ok(self.dropped(self.inner.begin(entry, stem)?))
+        Ok(self.dropped(self.inner.begin(&placed(&*self.inner, entry, &self.tag)?, stem)?))
     }
 
     fn begin_sparse(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)> {
-        Ok(self.dropped(self.inner.begin_sparse(entry, stem)?))
+        Ok(self.dropped(self.inner.begin_sparse(&placed(&*self.inner, entry, &self.tag)?, stem)?))
     }
 
     /// Nothing of it can be read before it has its name.
@@ -213,7 +209,7 @@ impl Sink for DropBox {
     }
 
     fn has_journal(&self, entry: &Entry, stem: &str) -> bool {
-        self.inner.has_journal(entry, stem)
+        placed(&*self.inner, entry, &self.tag).is_ok_and(|entry| self.inner.has_journal(&entry, stem))
     }
 
     fn drop_staged(&self, is_needless: &dyn Fn(&str, &[u8]) -> bool) {
@@ -266,7 +262,8 @@ struct DropLane {
 
 impl SinkLane for DropLane {
     fn create(&mut self, entry: &Entry, _: PublishRule) -> Result<()> {
-        self.lane.create(entry, PublishRule::NoReplace)
+        // A store has to know by now which name it will have.
+        self.lane.create(&placed(&*self.inner, entry, &self.tag)?, PublishRule::NoReplace)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -346,6 +343,10 @@ impl StagedFile for DropFile {
 
     fn kept(&self, recorded: &[(Extent, Digest)]) -> Option<Vec<bool>> {
         self.file.kept(recorded)
+    }
+
+    fn again_from(&self, start: u64) -> u64 {
+        self.file.again_from(start)
     }
 
     fn append_journal(&self, bytes: &[u8]) -> Result<()> {

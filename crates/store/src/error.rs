@@ -2,8 +2,8 @@
 //! property of the kind.
 
 use crate::posix::closed;
-use model::FailureKind;
 use model::name::Escaped;
+use model::{Entry, FailureKind};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -38,6 +38,42 @@ impl Error {
         Error { kind, operation, subject: subject.into(), source: io::Error::other(why.to_owned()) }
     }
 
+    /// The same of what arrives under a name; in which directory, the caller knows.
+    pub fn of_entry(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
+        Error::of_kind(kind, operation, entry.name.as_bytes(), why)
+    }
+
+    /// A rehearsal is asked to write.
+    pub fn rehearses() -> Error {
+        Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing")
+    }
+
+    /// What is to be named has no directory to be in.
+    pub fn no_directory() -> Error {
+        Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there")
+    }
+
+    /// A name has the prefix of staging.
+    pub fn name_kept(entry: &Entry) -> Error {
+        let why = "names that begin so are kept for what is being copied";
+        Error::of_entry(FailureKind::NameRefused, "name file", entry, why)
+    }
+
+    /// A directory has the name of a file that is to be.
+    pub fn directory_there(operation: &'static str, entry: &Entry) -> Error {
+        Error::of_entry(FailureKind::InTheWay, operation, entry, "a directory stands where a file is to be")
+    }
+
+    /// The root of what may be reached is to be renamed or removed.
+    pub fn root_stays() -> Error {
+        Error::of_kind(FailureKind::NameRefused, "change", b"", "this is the root itself, which stays")
+    }
+
+    /// Another version stands where one is to be removed.
+    pub fn other_version() -> Error {
+        Error::of_kind(FailureKind::Changed, "remove", b"", "it was changed meanwhile and is kept")
+    }
+
     pub fn subject(mut self, subject: impl Into<Vec<u8>>) -> Error {
         self.subject = subject.into();
         self
@@ -63,9 +99,7 @@ fn kind_of(operation: &str, error: &io::Error) -> FailureKind {
             FailureKind::InTheWay
         }
         Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => FailureKind::NameRefused,
-        _ if operation.starts_with("read") => FailureKind::ReadError,
-        _ if operation.starts_with("write") => FailureKind::WriteError,
-        _ => FailureKind::Other,
+        _ => FailureKind::Other.or_by(operation),
     }
 }
 

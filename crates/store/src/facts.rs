@@ -38,6 +38,9 @@ pub struct SinkFacts {
     /// The file system's name as far as it is known: "ext4", "tmpfs", "nfs".
     pub file_system: &'static str,
     pub is_memory_backed: bool,
+    /// True for storage that cannot make anything durable: a power failure may lose data without an error. Such storage says
+    /// `is_memory_backed` too.
+    pub cannot_sync: bool,
     /// Room for unprivileged writers.
     pub free_bytes: u64,
     /// `None` where the file system does not count them.

@@ -1,8 +1,10 @@
-//! Reaching storage: what can be read (`Source`) and what can be written (`Sink`), behind two small traits.
+//! Reaching storage: what can be read (`Source`), what can be written (`Sink`), and what is asked of files beside copying them
+//! (`Shelf`).
 //!
 //! A source yields entries with a generation and reads them by extent. A sink stages what arrives where no one looks,
 //! and makes it visible under its final name in one step, never before it is complete. A sink says what it can do
-//! (`SinkFacts`). A `Shelf` answers what is asked about files beside copying them. One folder per kind of storage; `posix` is a directory tree below one descriptor.
+//! (`SinkFacts`). `open` leads from locations to all three. One module for each kind of storage that this crate has; `posix` is a
+//! directory tree below one descriptor.
 //!
 //! Not here: streams, protocol, digests, and the decision when to publish (see `mover`).
 
@@ -37,8 +39,8 @@ pub use posix::here::here;
 pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
-    Decision, Durability, Fate, Journals, Lines, LinkRule, Linked, Parts, Prune, PublishRule, STAGING_PREFIX, Sink,
-    SinkLane, Staged, StagedFile, There, ToPublish, UNKNOWN_TIME,
+    Alike, Decision, Durability, Fate, Journals, Lines, LinkRule, Linked, Parts, Prune, PublishRule, STAGING_PREFIX,
+    Sink, SinkLane, Staged, StagedFile, There, ToPublish, UNKNOWN_TIME,
 };
 pub use source::{
     DirectoryKey, End, Event, Footing, Found, Holes, Late, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,

@@ -115,6 +115,12 @@ pub enum OpenError {
     Refused { why: Refused, text: String, advice: String },
 }
 
+impl OpenError {
+    pub fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
+        OpenError::Refused { why, text: text.into(), advice: advice.to_owned() }
+    }
+}
+
 /// Why a store that somebody else runs is not open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -157,7 +163,7 @@ pub trait Opener: Send + Sync {
         let text = format!("nothing can be found out about {}", shown_scheme(location.scheme()));
         let advice =
             "name a bucket, a directory of an SFTP, FTP or GridFTP server, an endpoint, or nothing for this host";
-        Err(OpenError::Refused { why: Refused::Request, text, advice: advice.to_owned() })
+        Err(OpenError::refused(Refused::Request, text, advice))
     }
 }
 
@@ -199,8 +205,7 @@ impl Stores {
                 let is_elsewhere = |other| self.opener(other).is_ok_and(|its| !std::ptr::addr_eq(its, opener));
                 if let Some(other) = others.iter().find(|other| is_elsewhere(other)) {
                     let text = format!("{first} and {other} are in different kinds of storage");
-                    let advice = "give a command for each kind".to_owned();
-                    return Err(OpenError::Refused { why: Refused::Request, text, advice });
+                    return Err(OpenError::refused(Refused::Request, text, "give a command for each kind"));
                 }
                 opener.source(locations, options)
             }

@@ -155,6 +155,7 @@ impl Sink for PipeSink {
         Ok(SinkFacts {
             file_system: "pipe",
             is_memory_backed: true,
+            cannot_sync: false,
             free_bytes: u64::MAX,
             free_inodes: None,
             order: Order::All,

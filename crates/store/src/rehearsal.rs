@@ -7,7 +7,7 @@ use crate::posix::PosixSink;
 use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::{Source, SourceFile};
 use crate::{Abilities, Error, Order, Result, SinkFacts};
-use model::{Entry, FailureKind, Name, ObjectId};
+use model::{Entry, Name, ObjectId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ impl Rehearsal {
 }
 
 fn refused<T>() -> Result<T> {
-    Err(Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing"))
+    Err(Error::rehearses())
 }
 
 impl Sink for Rehearsal {
@@ -35,6 +35,7 @@ impl Sink for Rehearsal {
             None => Ok(SinkFacts {
                 file_system: "unknown",
                 is_memory_backed: false,
+                cannot_sync: false,
                 free_bytes: u64::MAX,
                 free_inodes: None,
                 order: Order::Any,

@@ -29,7 +29,9 @@ pub trait Shelf: Any + Send + Sync {
 
     /// Lists the object and what is below it, down to `levels`, in the order of names: a directory before what is in it,
     /// siblings by the bytes of their names. `visit` returns false to stop.
-    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool);
+    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
+        self.walk(levels, slots, &mut |found| Surveyed::of(found).is_none_or(&mut *visit));
+    }
 
     /// As `list`, for whoever reads what is found, or counts what directories hold.
     fn walk(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool);
@@ -52,6 +54,19 @@ pub struct Surveyed {
     pub path: Vec<u8>,
     pub is_last: bool,
     pub found: Result<FileStatus>,
+}
+
+impl Surveyed {
+    /// What a walk came upon; nothing when it leaves a directory.
+    pub fn of(found: Visit<'_>) -> Option<Surveyed> {
+        match found {
+            Visit::Object { path, status, is_last, .. } => {
+                Some(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
+            }
+            Visit::Failed { path, error } => Some(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) }),
+            Visit::Left { .. } => None,
+        }
+    }
 }
 
 /// What a walk comes upon. Paths are as in `Surveyed`.

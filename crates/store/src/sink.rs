@@ -5,6 +5,8 @@ use crate::{BlockWriter, Engines, Error, Result, SinkFacts};
 use model::fidelity::Warning;
 use model::{Digest, Entry, Extent, ExtentSet, Failure, FailureKind, JobId, Name, ObjectId, Timestamp};
 use std::any::Any;
+use std::cell::LazyCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Nothing is known of a file's time: of a mirror's, or of a source's that leaves times to be told late.
@@ -58,6 +60,50 @@ pub struct Prune<'a> {
     pub failed: &'a mut dyn FnMut(Failure),
     /// False ends it before the next object.
     pub goes_on: &'a dyn Fn() -> bool,
+}
+
+impl Prune<'_> {
+    /// Whether a name stays because a storage that takes both cases for one has by it what the source has: found there, or written
+    /// under another spelling. That is told. `alike` is of all in the directory: where two differ in case only, each is an object.
+    pub fn keeps_alike(
+        &mut self,
+        directory: ObjectId,
+        name: &Name,
+        path: &[u8],
+        alike: &LazyCell<Alike, impl FnOnce() -> Alike>,
+    ) -> bool {
+        if !(self.is_listed_alike)(directory, name) || alike.count(name.as_bytes()) > 1 {
+            return false;
+        }
+        let message = "it is kept: the source has this name in another case".to_owned();
+        (self.failed)(Failure { path: path.to_vec(), kind: FailureKind::InTheWay, message });
+        true
+    }
+}
+
+/// How many names of a directory are one where upper and lower case make no difference.
+pub struct Alike(HashMap<Vec<u8>, usize>);
+
+impl Alike {
+    pub fn of<'n>(names: impl Iterator<Item = &'n [u8]>) -> Alike {
+        let mut counts = HashMap::new();
+        for name in names {
+            *counts.entry(lower(name)).or_insert(0) += 1;
+        }
+        Alike(counts)
+    }
+
+    fn count(&self, name: &[u8]) -> usize {
+        self.0.get(&lower(name)).copied().unwrap_or(0)
+    }
+}
+
+/// As whoever answers `is_listed_alike` has it: of what is no text, ASCII alone has cases.
+fn lower(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.to_lowercase().into_bytes(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
 }
 
 /// Whether publishing may replace an object at the final name.
@@ -138,7 +184,7 @@ pub struct ToPublish<'a> {
     pub staged: Staged,
 }
 
-/// Each of somebody who wrote to an object.
+/// One journal for each writer of an object.
 pub type Journals = Vec<Vec<u8>>;
 
 /// What slices staged together of one object.
@@ -148,14 +194,20 @@ pub struct Parts {
     pub journals: Journals,
 }
 
+/// A destination: content is staged out of sight, then published under its final name in one step.
+///
+/// Invariants:
+/// - A final name never shows partial content.
+/// - A small object that was staged is published or discarded, once.
+/// - A `sync_group` that fails condemns its whole group: nothing of it is published.
+///
+/// Call order: `fence`, `enter`; of each directory `make_directory`, parents before children; of each object `decide`, and if it is
+/// wanted `SinkLane::create` or `begin`, then `sync_group`, `publish` and `sync_names` as far as it has to be durable; at the end
+/// `finish_directory`, children before parents, `sync_names` and `close`, which may be called again.
+///
+/// Not here: when to publish (`mover::receiver::commit`).
 pub trait Sink: Send + Sync {
     fn facts(&self) -> Result<SinkFacts>;
-
-    /// The storage is none in memory, though its facts say `is_memory_backed`, and has no way to make anything durable: a power failure
-    /// may take what lies there, and nobody is told.
-    fn cannot_sync(&self) -> bool {
-        false
-    }
 
     /// The job is a slice of one that several hosts work on. When this returns, nothing more appears of the slices that it takes
     /// over, whichever host still works on them; and once another one has taken this slice over, nothing of it. Only before
@@ -277,6 +329,11 @@ pub trait Sink: Send + Sync {
     /// As `decide` of each entry of a group, in its order, for sinks that can ask about many at once.
     fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
         found.extend(group.map(|entry| self.decide(entry)));
+    }
+
+    /// What was decided on stays as it is: nothing is written to this name.
+    fn leave(&self, entry: &Entry) {
+        let _ = entry;
     }
 
     /// One lane's own staging handle. `is_published_at_once` says that each object is published by the lane right after
@@ -482,6 +539,12 @@ pub trait StagedFile: Send + Sync {
         None
     }
 
+    /// From where on bytes have to be written again, with all that is behind them, if those at `start` are: a storage that has them
+    /// in parts takes each part whole.
+    fn again_from(&self, start: u64) -> u64 {
+        start
+    }
+
     /// What a checkpoint vouched for outlasts a restart of the host that has it, or that host is this one, whose restarts are known.
     /// Where neither is so, all of it is read back.
     fn outlasts_its_host(&self) -> bool {
@@ -494,8 +557,8 @@ pub trait StagedFile: Send + Sync {
     /// Keeps the first `length` bytes of the journal.
     fn truncate_journal(&self, length: u64) -> Result<()>;
 
-    /// The bytes of `extent` were verified and are not written again, unless all of the object is: a store that sends an object
-    /// in parts may send this one. `record` says so in the journal; it is empty where none is kept.
+    /// The bytes of `extent` were verified and are not written again, unless all of the object is, or its end from `again_from` on: a
+    /// store that sends an object in parts may send this one. `record` says so in the journal; it is empty where none is kept.
     fn seal_extent(&self, extent: Extent, record: &[u8]) -> Result<()> {
         let _ = extent;
         if record.is_empty() { Ok(()) } else { self.append_journal(record) }
@@ -532,4 +595,38 @@ pub trait StagedFile: Send + Sync {
 
     /// Forgets everything staged: the source changed, or the staging is dead after a failed write or sync.
     fn discard(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeps(name: &[u8], names: &[&[u8]]) -> bool {
+        let mut told = 0;
+        let alike = LazyCell::new(|| Alike::of(names.iter().copied()));
+        let mut prune = Prune {
+            directories: &[],
+            is_listed: &|_, _| false,
+            is_listed_alike: &|_, name| name.as_bytes() != b"other",
+            fate: &|_, _| Fate::Remove,
+            is_rehearsal: false,
+            removed: &mut |_, _| {},
+            failed: &mut |_| told += 1,
+            goes_on: &|| true,
+        };
+        let keeps = prune.keeps_alike(ObjectId::ROOT, &Name::new(name).unwrap(), name, &alike);
+        assert_eq!(told, usize::from(keeps));
+        keeps
+    }
+
+    #[test]
+    fn a_name_in_another_case_stays_unless_two_of_the_directory_differ_by_that_alone() {
+        assert!(keeps(b"FILE", &[b"FILE", b"other"]));
+        assert!(!keeps(b"FILE", &[b"FILE", b"File", b"other"]));
+        assert!(!keeps("\u{c4}".as_bytes(), &["\u{c4}".as_bytes(), "\u{e4}".as_bytes()]));
+        assert!(!keeps(b"other", &[b"FILE", b"other"]));
+        // Names that are no text differ in more than what no text can show.
+        assert!(keeps(b"a\xff", &[b"a\xff", b"a\xfe"]));
+        assert!(!keeps(b"a\xff", &[b"a\xff", b"A\xff"]));
+    }
 }

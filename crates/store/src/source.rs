@@ -132,6 +132,13 @@ pub trait Watch: Send {
     fn next(&mut self, patience: Duration, hear: &mut dyn FnMut(Event)) -> Result<()>;
 }
 
+/// A source: lists objects with a generation of each, and reads them by extent.
+///
+/// Invariant: the generation of an object can be learnt after it was read, so that a change meanwhile is seen.
+///
+/// Call order: `sort_by_key` and `leave_times`, then `scan` or `watch`; what these found is read through lanes, and looked at again.
+///
+/// Not here: which objects are wanted (`mover::receiver`), and digests (`mover::sender`).
 pub trait Source: Send + Sync {
     fn facts(&self) -> SourceFacts {
         SourceFacts::default()

@@ -205,6 +205,7 @@ impl Sink for NullSink {
         Ok(SinkFacts {
             file_system: NULL_FILE_SYSTEM,
             is_memory_backed: true,
+            cannot_sync: false,
             free_bytes: i64::MAX as u64,
             free_inodes: Some(FILES_MAX),
             order: Order::Any,

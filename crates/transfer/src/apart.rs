@@ -66,10 +66,10 @@ impl Pair {
 
     /// Of one server or bucket: by the text of the paths, for links there are not known here.
     fn there(source: &Location, destination: &Location, is_single: bool) -> Result<Option<Pair>> {
-        let [(from_host, from), (to_host, to)] = [source, destination].map(|location| host_and_path(location.path()));
-        if source.scheme() != destination.scheme() || !from_host.eq_ignore_ascii_case(to_host) {
+        if server(source) != server(destination) {
             return Ok(None);
         }
+        let [(_, from), (_, to)] = [source, destination].map(|location| host_and_path(location.path()));
         let is_bucket = source.scheme().split('+').next() == Some("s3");
         for (location, path) in [(source, from), (destination, to)] {
             if !is_bucket && path.split(|byte| *byte == b'/').any(|part| matches!(part, b"." | b"..")) {
@@ -114,6 +114,25 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+/// Who has a location, however that is written: without the port that is the scheme's own, and without the user, who sees the same files
+/// as others as a rule. At an FTP server each may have a root of its own.
+fn server(location: &Location) -> (&str, Vec<u8>) {
+    let (host, _) = host_and_path(location.path());
+    let (kind, port) = match location.scheme() {
+        scheme @ ("sftp" | "sshftp") => (scheme, ":22"),
+        "ftp" => ("ftp", ":21"),
+        "gsiftp" => ("gsiftp", ":2811"),
+        "dav" | "http" => ("dav", ":80"),
+        "davs" | "https" => ("davs", ":443"),
+        bucket => return (bucket, host.to_ascii_lowercase()),
+    };
+    let host = match kind {
+        "ftp" => host,
+        _ => host.rsplit(|byte| *byte == b'@').next().unwrap_or(host),
+    };
+    (kind, host.strip_suffix(port.as_bytes()).unwrap_or(host).to_ascii_lowercase())
 }
 
 /// What stands between a scheme and the first slash, and the rest.
@@ -301,6 +320,14 @@ mod tests {
             ("sftp://h/a/", "sftp://h/a"),
             ("sftp://h/a", "sftp://h/"),
             ("sftp://Far/a/", "sftp://far/a/new/deep"),
+            ("sftp://me@h/a", "sftp://h/a"),
+            ("sftp://me@h:22/a", "sftp://you@h/a/b"),
+            ("ftp://me@h:21/a", "ftp://me@H/a"),
+            ("gsiftp://h/a", "gsiftp://h:2811/a"),
+            ("sshftp://[::1]:22/a", "sshftp://me@[::1]/a"),
+            ("davs://h:443/a", "davs://h/a"),
+            ("https://h/a", "davs://h:443/a"),
+            ("http://h:80/a", "dav://h/a"),
             ("gsiftp://h/a/../b/", "gsiftp://h/c"),
             ("gsiftp://h/b/", "gsiftp://h/./b/c"),
             ("s3://b", "s3://b/a/"),
@@ -313,6 +340,10 @@ mod tests {
             ("sftp://h/a/b", "sftp://h/other/"),
             ("sftp://h/a", "sftp://g/a/b"),
             ("sftp://h/a", "gsiftp://h/a/b"),
+            ("sftp://h:2222/a", "sftp://h/a"),
+            ("ftp://me@h/a", "ftp://you@h/a"),
+            ("davs://h:80/a", "dav://h/a"),
+            ("s3://b:443/a", "s3://b/a"),
             ("sftp://h/../a", "sftp://g/a"),
             ("s3://b/a", "s3+near://b/a"),
             ("s3://b/a..b/", "s3://b/a/"),

@@ -48,5 +48,6 @@ pub use means::Means;
 pub use model::TransferSpec;
 pub use peer::{NoPeers, Peer, Peers, Use, Way};
 pub use route::Direction;
+pub use run::pause_after;
 pub use sample::{History, Legs, Sample, bottleneck, legs};
 pub use watcher::{Unwatched, Watcher};

@@ -120,7 +120,7 @@ impl Run {
                 return (last, Some(error));
             }
             failures += 1;
-            let pause = pause(failures);
+            let pause = pause_after(failures, PAUSE_FIRST, PAUSE_MAX);
             self.means.watcher.will_retry(&error, failures, pause);
             if self.control.pause(pause, self.started) {
                 return (last, Some(error));
@@ -313,7 +313,6 @@ fn summed_up(kind: Kind, failed: u64) -> Option<Error> {
     Some(Error::new(kind, "", format!("{files} not delivered")).advice(advice))
 }
 
-/// Nothing was removed, because more would have gone than was allowed.
 /// Whether more was kept than an attempt found before. One that never came so far as to find anything says nothing: between two that
 /// find the same it would make the second one look like headway.
 fn keeps_more(found_last: &mut Option<u64>, counts: &Counts) -> bool {
@@ -324,6 +323,7 @@ fn keeps_more(found_last: &mut Option<u64>, counts: &Counts) -> bool {
     before.is_some_and(|before| counts.bytes_resumed > before)
 }
 
+/// Nothing was removed, because more would have gone than was allowed.
 fn too_many(report: &Report) -> Option<Error> {
     let max = report.options.deletion.and_then(|deletion| deletion.removals_max).unwrap_or(0);
     (report.removal == Removal::TooMany).then(|| {
@@ -343,9 +343,10 @@ fn not_removed(report: &Report) -> Option<Error> {
     })
 }
 
-/// 1, 2, 4 ... seconds, each up to a quarter longer or shorter, so that many clients do not come back at once.
-fn pause(failures: u32) -> Duration {
-    let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(PAUSE_MAX);
+/// How long to wait after so many failures: `first`, then twice as long each time up to `max`, each up to a quarter longer or
+/// shorter, so that many clients do not come back at once.
+pub fn pause_after(failures: u32, first: Duration, max: Duration) -> Duration {
+    let pause = first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(max);
     let [random] = net::random_bytes::<1>();
     pause.mul_f64(0.75 + f64::from(random) / 512.0)
 }
@@ -365,8 +366,8 @@ mod tests {
 
     #[test]
     fn pauses_double_within_a_quarter_up_to_a_bound() {
-        for (failures, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (40, 60.0)] {
-            let ratio = pause(failures).as_secs_f64() / seconds;
+        for (failures, seconds) in [(0, 1.0), (1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (40, 60.0)] {
+            let ratio = pause_after(failures, PAUSE_FIRST, PAUSE_MAX).as_secs_f64() / seconds;
             assert!((0.75..1.25).contains(&ratio), "{failures}: {ratio}");
         }
     }

@@ -7,8 +7,8 @@
 mod town;
 mod work;
 
-use crate::job::Random;
 use crate::outside::{ground, tree};
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -10,8 +10,8 @@
 
 mod peers;
 
-use crate::job::Random;
 use crate::pool;
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use anyhow::{Context, Result};
 use daemon::issue::SERVE_TICKET;

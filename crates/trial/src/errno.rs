@@ -7,9 +7,10 @@
 use crate::calls::{Area, CALLS, Seen, numbers_of};
 use crate::check::{self, Kind};
 use crate::injections::{Part, ROWS, Row, SHORT, Word, errno, fault};
-use crate::job::{Bed, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{Bed, Ground, GroundArgs, PATIENCE, check_words};
 use crate::kill::{CASES, Case};
 use crate::process::{Ended, Tracing};
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use crate::sys::{Answer, Moment};
 use crate::{pool, tree};

@@ -7,8 +7,9 @@
 mod breaches;
 pub(crate) mod peer;
 
-use crate::job::{ATTACKED, Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{ATTACKED, Bed, Direction, Ground, GroundArgs, PATIENCE, check_words};
 use crate::process::Ended;
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use crate::{pool, tree};
 use anyhow::{Result, bail};

@@ -392,24 +392,3 @@ pub fn check_words(errors: &str) -> Result<(), String> {
         None => Ok(()),
     }
 }
-
-/// Numbers that look random and are the same for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From 0 to `end`, which is not reached.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-}

@@ -16,8 +16,9 @@
 use crate::calls::{CALLS, Seen, durable_numbers};
 use crate::check;
 use crate::instrument::Instrument;
-use crate::job::{Bed, Buffer, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{Bed, Buffer, Direction, Ground, GroundArgs, PATIENCE, check_words};
 use crate::process::{Ended, Process, Tracing};
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use crate::relay::Witness;
 use crate::sys::{Answer, Moment};

@@ -4,8 +4,9 @@
 //! an independent program (`diff -r`) compares the trees as well.
 
 use crate::check;
-use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, check_words};
 use crate::process::Process;
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use crate::tree;
 use anyhow::{Context, Result};

@@ -15,6 +15,7 @@ mod origin;
 mod report;
 mod simulate;
 mod pool;
+mod random;
 mod sys;
 mod calls;
 mod process;

@@ -8,8 +8,9 @@
 mod liar;
 mod lies;
 
-use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, check_words};
 use crate::process::Process;
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use crate::{check, tree};
 use anyhow::{Context, Result, bail};

@@ -5,8 +5,9 @@
 //! destination, replaces some of what it finds, or finds everything done.
 
 use crate::check;
-use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, Random, check_words};
+use crate::job::{Bed, Direction, Ground, GroundArgs, PATIENCE, check_words};
 use crate::process::Process;
+use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use crate::tree;
 use anyhow::{Context, Result};

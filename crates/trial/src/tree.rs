@@ -2,7 +2,7 @@
 //!
 //! Invariant: times lie years back, as those of real archives do. What is swept by age must not take them for its own.
 
-use crate::job::Random;
+use crate::random::Random;
 use anyhow::{Context, Result};
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Write;

@@ -18,18 +18,18 @@ pub mod feature {
     pub const PACK: u64 = 1 << 2;
     /// Objects whose end is not known when they are described.
     pub const OPEN_ENDED: u64 = 1 << 3;
-    /// The paths `null:` and `gen:COUNTxSIZE` name no storage.
+    /// The paths `null:` and `gen:COUNTxSIZE` name no storage; another peer would take them for names of files.
     pub const SYNTHETIC: u64 = 1 << 4;
 
     /// Questions about files beside copying them.
     pub const FILES: u64 = 1 << 8;
-    /// Selections, comparisons, dry runs and deletion; messages 50 to 52.
+    /// Selections, comparisons, dry runs and deletion, which another peer would pass over; messages 50 to 52.
     pub const SYNC: u64 = 1 << 9;
-    /// Compressed data streams, and message 70.
+    /// Compressed data streams, and message 70: a receiver says how fast and how far is sent.
     pub const LIMITS: u64 = 1 << 11;
     /// Digests of chunks, so that only those travel that differ from what is there.
     pub const DELTA: u64 = 1 << 12;
-    /// The client chooses the congestion control of the server's data streams.
+    /// The client chooses the congestion control of the server's data streams; another server would not hear of it.
     pub const CONGESTION: u64 = 1 << 13;
 
     /// What arrives may wait in a buffer: `Options.buffer`, `Accept.buffer_bytes`, `Settled.buffered`, `Finish.is_buffered`.
@@ -56,7 +56,8 @@ pub mod feature {
     /// Jobs that are slices of one on which several hosts work: `Options.is_slice`, `Options.instead_of`.
     pub const SLICES: u64 = 1 << 25;
 
-    /// Orders that move, compare, rehearse and follow: `Order.kind` 3 and 4, and `dry-run` and `until` in `Order.transfer`.
+    /// Orders that move, compare, rehearse and follow, where another peer would only copy: `Order.kind` 3 and 4, and `dry-run` and
+    /// `until` in `Order.transfer`.
     pub const ERRANDS: u64 = 1 << 26;
 
     /// Endpoints of several hosts; messages 115 to 118.

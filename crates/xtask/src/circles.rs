@@ -11,7 +11,7 @@ use crate::scan::{is_word, line_at, occurrences};
 use crate::workspace::{Rust, Violation, Workspace};
 
 /// A crate's folder, and how many of its files are in circles. Crates without circles have no row.
-const FILES_IN_CIRCLES: &[(&str, usize)] = &[("conformance", 15), ("trial", 24)];
+const FILES_IN_CIRCLES: &[(&str, usize)] = &[("conformance", 15), ("trial", 22)];
 
 /// A module's path below its crate; the crate itself has none.
 type Module = Vec<String>;

@@ -34,8 +34,8 @@ export function show(main) {
     } catch (error) {
       put(refused, problem(error))
       refused.scrollIntoView({ block: 'nearest' })
-      // What is handed in next is another job.
-      key = newKey()
+      // What was refused is another job next time; what may have been taken is the same one.
+      if (error.status >= 400 && error.status < 500) key = newKey()
     } finally {
       button.disabled = false
     }

@@ -150,7 +150,7 @@ mod tests {
     fn run(setting: &str, round: u32, seconds: f64) -> Run {
         let plan = (setting == PLAN).then(|| serde_json::json!({"interval": {"p5": 90.0, "p50": 100.0, "p95": 110.0}}));
         let (cell, set, step) = ("c".to_owned(), "s".to_owned(), Step::Repeat);
-        let (flags, streams, void, commit, program) = Default::default();
+        let (flags, streams, void, commit, program, basis) = Default::default();
         let (files, bytes, foreign, time, setting) = (1, 1000, 0.0, 0, setting.to_owned());
         Run {
             cell,
@@ -168,6 +168,7 @@ mod tests {
             void,
             commit,
             program,
+            basis,
             time,
         }
     }

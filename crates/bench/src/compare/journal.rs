@@ -2,10 +2,10 @@
 //!
 //! Owns: `unfinished.jsonl` in the folder of the report; its first line says which race it is. Invariants: a line is written
 //! before the next run starts; a race goes on only with the same sets, tools, builds, arguments, network and storage;
-//! the file is gone when the race is complete.
+//! the file is gone when the race is complete, and what a complete race has left is not written over.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use lab::scenario::Scenario;
@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::Options;
 use super::record::Report;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::sample::Sample;
+use crate::storage::report::check_out;
 use crate::tool;
 
 const NAME: &str = "unfinished.jsonl";
@@ -28,10 +29,10 @@ pub struct Journal {
 impl Journal {
     /// Starts anew, or takes up what an interrupted race has left; that is returned.
     pub fn open(dir: &Path, identity: &Value, is_resumed: bool) -> Result<(Journal, Vec<Sample>)> {
-        fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
         let path = dir.join(NAME);
-        let text = if is_resumed { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        let text = if is_resumed { left_in(dir)? } else { String::new() };
         let samples = read(&text, identity, &path)?;
+        fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
         // Written again in whole: a line that was cut off by a kill goes.
         let temporary = dir.join(format!("{NAME}.new"));
         let mut whole = format!("{identity}\n");
@@ -52,6 +53,31 @@ impl Journal {
     pub fn remove(self) -> Result<()> {
         fs::remove_file(&self.path).map_err(Error::io("remove", &self.path))
     }
+}
+
+/// Whether an interrupted race is there.
+pub fn is_unfinished(dir: &Path) -> bool {
+    dir.join(NAME).exists()
+}
+
+/// The whole lines that an interrupted race has left; none in a folder where nothing is yet.
+fn left_in(dir: &Path) -> Result<String> {
+    let path = dir.join(NAME);
+    let mut bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return check_out(dir).map(|()| String::new()).map_err(|error| match error.kind {
+                Kind::Usage => {
+                    let cause = "it holds no unfinished race, and nothing is written over; name a new directory";
+                    Error::usage(dir.display(), cause)
+                }
+                _ => error,
+            });
+        }
+        Err(error) => return Err(Error::io("read", &path)(error)),
+    };
+    bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1));
+    String::from_utf8(bytes).map_err(|_| Error::usage(path.display(), "it is not text"))
 }
 
 /// What two parts of one race must have in common; `working` is the file system of its working directory.
@@ -95,16 +121,11 @@ fn read(text: &str, identity: &Value, path: &Path) -> Result<Vec<Sample>> {
         );
         return Err(Error::usage(path.display(), cause));
     }
-    let count = text.lines().count() - 1;
-    let mut samples = Vec::new();
-    for (index, line) in lines.enumerate() {
-        match serde_json::from_str(line) {
-            Ok(sample) => samples.push(sample),
-            Err(_) if index + 1 == count => (),
-            Err(error) => return Err(Error::usage(path.display(), format!("line {}: {error}", index + 2))),
-        }
-    }
-    Ok(samples)
+    let sample = |(index, line): (usize, &str)| {
+        let damaged = |error| Error::usage(path.display(), format!("line {}: {error}", index + 2));
+        serde_json::from_str::<Sample>(line).map_err(damaged)
+    };
+    lines.enumerate().map(sample).collect()
 }
 
 fn line(sample: &Sample) -> String {
@@ -187,9 +208,25 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_in_the_middle_is_not_passed_over() {
+    fn a_damaged_line_is_not_passed_over() {
         let identity = json!({});
-        let text = format!("{identity}\n{}garbage\n{}", line(&sample(0)), line(&sample(2)));
-        assert!(read(&text, &identity, Path::new("x")).unwrap_err().chain().contains("line 3"));
+        for rest in [line(&sample(2)), String::new()] {
+            let text = format!("{identity}\n{}garbage\n{rest}", line(&sample(0)));
+            assert!(read(&text, &identity, Path::new("x")).unwrap_err().chain().contains("line 3"));
+        }
+    }
+
+    #[test]
+    fn a_finished_race_is_not_written_over_and_a_journal_that_cannot_be_read_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Journal::open(dir.path(), &json!({}), true);
+        open().unwrap().0.remove().unwrap();
+        fs::write(dir.path().join("samples.csv"), "kept").unwrap();
+        let error = open().unwrap_err();
+        assert!(error.kind == Kind::Usage && error.chain().contains("no unfinished race"), "{}", error.chain());
+        assert!(!is_unfinished(dir.path()));
+        fs::create_dir(dir.path().join(NAME)).unwrap();
+        assert_eq!(open().unwrap_err().kind, Kind::Failed);
+        assert_eq!(fs::read(dir.path().join("samples.csv")).unwrap(), b"kept");
     }
 }

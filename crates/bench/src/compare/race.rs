@@ -37,7 +37,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     if let Ok(_lock) = lab::lease::lock() {
         lab::lease::remove_leftovers();
     }
-    let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
+    let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses, progress)?;
     let working = shown_file_system(workspace.path());
     report.environment.file_system.clone_from(&working);
     let lab = join_hosts(&tools, options, &mut report)?;

@@ -118,7 +118,7 @@ impl Race<'_> {
         let gated = Gated::prepare(&client, |gate| self.bed.at(Host::Client, class, gate), self.workspace.path())?;
         let finished = gated.run(self.options.limit, lane.server.as_ref(), self.cancel)?;
         let cause = failure(&finished, self.options.limit).or_else(|| {
-            let differences = truth.differences(&Manifest::of_tree(&there, dataset::cores()).ok()?);
+            let differences = truth.differences_at(&there, dataset::cores());
             (!differences.is_empty()).then(|| differences.join(", "))
         });
         match cause {
@@ -198,8 +198,8 @@ impl Race<'_> {
     fn run_lane(&mut self, lane: &mut Lane, set: &Set, truth: &Manifest, round: u32) -> Result<()> {
         let tool = lane.tool;
         let delivery = self.bed.delivered.join(format!("{}-{round}", tool.name().replace([' ', '(', ')'], "_")));
-        let is_there = set.source.starts_with(self.bed.delivered);
-        let fetch = if is_there { tool.fetch(self.bed, set, &delivery) } else { None };
+        let is_back = sender(self.bed, set) == Host::Server;
+        let fetch = if is_back { tool.fetch(self.bed, set, &delivery) } else { None };
         let client = fetch.unwrap_or_else(|| tool.client(self.bed, set, &delivery));
         let set_name = set.name.clone();
         self.record(tool, |record| record.clients.entry(set_name).or_default(), &client);
@@ -218,20 +218,10 @@ impl Race<'_> {
         }
         let mut sample = self.run_once(lane, set, &client, round)?;
         ceiling::judge(&mut sample, self.bed.lab.filter(|_| tool.class() == Class::Network));
-        if sample.state != State::Failed {
-            let void = std::mem::take(&mut sample.note);
-            let differences = truth.differences(&Manifest::of_tree(&delivery, dataset::cores())?);
-            if !differences.is_empty() {
-                sample.state = State::Failed;
-                sample.note = format!("delivery differs: {}", differences.join(", "));
-            } else {
-                sample.note = void;
-            }
-        }
+        sample.verify(truth, &delivery);
         if self.image.is_some() {
             lane.server = None;
         }
-        remove_tree(&delivery)?;
         lane.failures = if sample.state == State::Failed { lane.failures + 1 } else { 0 };
         (self.progress)(&shown_sample(&sample));
         if lane.failures == FAILURES_MAX {
@@ -242,7 +232,8 @@ impl Race<'_> {
             journal.append(&sample)?;
         }
         self.report.samples.push(sample);
-        Ok(())
+        // Kept before: otherwise the run would be made again wherever its delivery cannot be removed.
+        remove_tree(&delivery)
     }
 
     /// Starts a server for this run alone, if the tool or a new file system needs it; the one before has the port.
@@ -264,7 +255,8 @@ impl Race<'_> {
         let processes = server.map_or(0, Server::processes);
         let server_before = server.map_or(0.0, Server::cpu_seconds);
         let emulated = self.emulated(class);
-        let network = self.hosts.as_ref().filter(|_| class == Class::Network).map(Hosts::begin);
+        let hosts = self.hosts.as_ref().filter(|_| class == Class::Network);
+        let network = hosts.map(|hosts| hosts.begin(sender(self.bed, set)));
         if let Some(network) = &network {
             gated.watch(network.clone());
         }
@@ -357,6 +349,11 @@ impl Race<'_> {
     }
 }
 
+/// The host that the content leaves: what is fetched lies where servers have their root.
+fn sender(bed: &Bed, set: &Set) -> Host {
+    if set.source.starts_with(bed.delivered) { Host::Server } else { Host::Client }
+}
+
 /// A server may have to write as another user than this one.
 pub fn create_open_dir(dir: &Path) -> Result<()> {
     fs::create_dir(dir).map_err(Error::io("create", dir))?;
@@ -416,6 +413,14 @@ fn shown_command(command: &Command, program: &str, workspace: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_content_leaves_the_client_and_what_is_fetched_the_server() {
+        let bed = Bed { workspace: Path::new("/w"), delivered: Path::new("/w/delivered"), lab: None };
+        let of = |source: &str| sender(&bed, &Set { name: "s".into(), files: 1, bytes: 1, source: source.into() });
+        let senders = ["/w/source", "/w/delivered/there", "gen:1x1MiB"].map(of);
+        assert_eq!(senders, [Host::Client, Host::Server, Host::Client]);
+    }
 
     #[test]
     fn commands_are_shown_without_the_places_of_this_machine() {

@@ -9,7 +9,7 @@ use crate::compare::record::Report;
 pub const LEGEND: &str = "Times are seconds: median [first quartile - third quartile] (minimum - maximum); rates are \
                           medians, then mean and standard deviation. CPU is user and system time of both ends. Peak \
                           memory is the largest single process of each end. First content: until 64 KiB had left the \
-                          client's host; sent: all frames that left it.";
+                          sending host; sent: all frames that left it.";
 
 pub fn summary(report: &Report, figures: &Figures) -> String {
     let mut text = String::from("# Results\n\n");

@@ -10,6 +10,7 @@ use crate::compare::{self, Way};
 use crate::error::Result;
 use crate::sample::{Sample, State};
 use crate::sweep::Condition;
+use crate::workspace::remove_tree;
 
 const MBIT: u64 = 1_000_000;
 /// The first is what the others are held against.
@@ -25,6 +26,12 @@ pub fn run(context: &mut Context) -> Result<()> {
     let set = format!("1x{}MiB", mib.max(64));
     let mut samples: Vec<(u64, Sample)> = Vec::new();
     for ms in ROUND_TRIPS_MS {
+        let out = context.dir.join(format!("rtt-{ms}ms"));
+        let is_resumed = compare::is_unfinished(&out);
+        if !is_resumed {
+            // What is finished is measured again: another program may have made it.
+            remove_tree(&out)?;
+        }
         let condition = Condition { bits_per_second: Some(bits_per_second), rtt_us: ms * 1000, ..Condition::default() };
         let options = compare::Options {
             sets: vec![set.clone()],
@@ -32,11 +39,11 @@ pub fn run(context: &mut Context) -> Result<()> {
             rivals: Vec::new(),
             store: Some("s3".to_owned()),
             ways: vec![Way::Put, Way::Fetch],
-            is_resumed: true,
+            is_resumed,
             rounds: context.options.rounds.unwrap_or(3),
             scenario: Some(condition.scenario(context.options.seed)?),
             with_ceilings: false,
-            out: Some(context.dir.join(format!("rtt-{ms}ms"))),
+            out: Some(out),
             work_dir: context.options.work_dir.clone(),
             seed: context.options.seed,
             regenerate: context.options.regenerate.clone(),

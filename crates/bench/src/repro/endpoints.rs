@@ -79,7 +79,7 @@ impl<'a> Endpoints<'a> {
         let scenario = Scenario::from_toml(scenario).map_err(|e| Error::usage("the laboratory", e.to_string()))?;
         let scenario = Scenario { name: name.into(), ..scenario };
         let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
-        let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses)?;
+        let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses, &mut |_| ())?;
         workspace.check_space(bytes + (64 << 20))?;
         let (program, cancel, servers) = (context.options.program.clone(), context.cancel(), BTreeMap::new());
         fs::create_dir_all(&context.dir).map_err(Error::io("create", &context.dir))?;

@@ -1,5 +1,6 @@
 //! S2 figures 1 to 4: the rate over time of every installed tool, counted at the interface of the sending host.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use super::context::Context;
@@ -11,7 +12,8 @@ use crate::sweep::{Axes, Figures, mean_and_deviation, series};
 
 const GBIT: u64 = 1_000_000_000;
 const RIVALS: [&str; 4] = ["globus-url-copy", "rsync", "xrdcp", "rclone"];
-/// Single-thread: one stream each; globus-url-copy has several whatever one asks of its adapter.
+/// Single-thread: these have one stream, and ours is told to have one; globus-url-copy has several whatever one asks of its
+/// adapter.
 const RIVALS_SINGLE: [&str; 2] = ["rsync", "scp"];
 /// What a run is sized for.
 const RUN_SECONDS: f64 = 8.0;
@@ -40,7 +42,7 @@ pub fn stability(context: &mut Context) -> Result<()> {
 
 /// Figure 2.
 pub fn single_local(context: &mut Context) -> Result<()> {
-    let (figures, tools) = race(context, LOCAL, Some(1), &RIVALS_SINGLE)?;
+    let (figures, tools) = race(context, LOCAL, &["--streams=1"], &RIVALS_SINGLE)?;
     let ceiling = figures.ceilings.values().copied().next();
     let eff = rate(&figures, OURS).zip(ceiling).map(|(rate, ceiling)| rate / ceiling);
     context.check(Check::at_least("one stream below 1 ms / TCP alone", 0.95, eff));
@@ -51,7 +53,7 @@ pub fn single_local(context: &mut Context) -> Result<()> {
 
 /// Figure 3.
 pub fn single_far(context: &mut Context) -> Result<()> {
-    let (figures, tools) = race(context, WAN, Some(1), &RIVALS_SINGLE)?;
+    let (figures, tools) = race(context, WAN, &["--streams=1"], &RIVALS_SINGLE)?;
     compare(context, &figures, &tools, true);
     finish(context, "One stream, 75 ms", &figures, &tools);
     Ok(())
@@ -59,7 +61,7 @@ pub fn single_far(context: &mut Context) -> Result<()> {
 
 /// Figure 4.
 pub fn multiple_far(context: &mut Context) -> Result<()> {
-    let (figures, tools) = race(context, WAN, None, &RIVALS)?;
+    let (figures, tools) = race(context, WAN, &[], &RIVALS)?;
     compare(context, &figures, &tools, true);
     let link = context.rate(GBIT)[0].unwrap_or(GBIT) as f64 / 1e9;
     let utilised = rate(&figures, OURS).map(|rate| rate / link);
@@ -69,17 +71,14 @@ pub fn multiple_far(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-fn race(context: &mut Context, rtt: Duration, streams: Option<u32>, wanted: &[&str]) -> Result<(Figures, Vec<String>)> {
+/// `flags` are for our `cp`; rivals have as many streams as they choose.
+fn race(context: &mut Context, rtt: Duration, flags: &[&str], wanted: &[&str]) -> Result<(Figures, Vec<String>)> {
     let rivals = context.rivals(wanted);
-    let axes = Axes {
-        sets: vec![set(context)],
-        rates: context.rate(GBIT),
-        round_trips: vec![rtt],
-        streams: vec![streams],
-        ..Axes::default()
-    };
+    let (sets, rates, round_trips) = (vec![set(context)], context.rate(GBIT), vec![rtt]);
+    let axes = Axes { sets, rates, round_trips, ..Axes::default() };
     let figures = context.sweep(None, 1.0, axes, |options| {
         options.rivals = rivals.clone();
+        options.variants.iter_mut().for_each(|variant| variant.cp_args.extend(flags.iter().map(OsString::from)));
         options.with_series = true;
     })?;
     context.note("FDT, WDT and NDN are not packaged here; the tools that are stand in for them");

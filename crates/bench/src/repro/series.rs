@@ -1,5 +1,6 @@
 //! Items made one after the other, after the laboratory was held against its gates.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use super::context::Context;
 use super::{Item, Options, Outcome, index};
 use crate::error::{Error, Kind, Result};
 use crate::sweep::Condition;
+use crate::workspace::{MEMORY_DIR, remove_leftovers};
 
 /// What one item gets without a budget.
 const ITEM_BUDGET: Duration = Duration::from_secs(600);
@@ -31,6 +33,9 @@ pub fn run(
     std::fs::create_dir_all(&options.out).map_err(Error::io("create", &options.out))?;
     let started = Instant::now();
     let is_measured = items.iter().any(|item| !item.is_computed());
+    if is_measured {
+        remove_leftovers(options.work_dir.as_deref().unwrap_or(Path::new(MEMORY_DIR)), progress);
+    }
     let doubts = if options.is_unchecked || !is_measured { Vec::new() } else { doubts(options, progress)? };
     let mut outcome = Outcome { done: Vec::new(), is_cancelled: false };
     for (index, item) in items.iter().enumerate() {

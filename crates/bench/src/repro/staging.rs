@@ -259,8 +259,7 @@ pub fn growing(context: &mut Context) -> Result<()> {
             out: Some(context.dir.join(name.replace(' ', "-"))),
             regenerate: context.options.regenerate.clone(),
         };
-        let never = AtomicBool::new(false);
-        let report = lag::run(&options, &never, &mut |_| {})?;
+        let report = lag::run(&options, context.cancel(), &mut |_| {})?;
         let claim = format!("{name}: rate while it grows / of the finished files (published: 0.980)");
         let (share, late) = share_of_growing(&report.samples);
         context.check(Check::at_least(claim, 0.97, share).beside(&late));
@@ -322,27 +321,28 @@ fn seconds_of(runs: &[Run]) -> Option<f64> {
 }
 
 /// Two hosts far from each other, and a folder for both.
-struct Far {
+struct Far<'a> {
     lab: Lab,
     workspace: Workspace,
-    cancel: AtomicBool,
+    cancel: &'a AtomicBool,
 }
 
-impl Far {
-    fn up(context: &Context) -> Result<Far> {
+impl<'a> Far<'a> {
+    fn up(context: &Context<'a>) -> Result<Far<'a>> {
         Far::up_with(context, Some(BITS_PER_SECOND), RTT_US)
     }
 
-    fn up_with(context: &Context, bits_per_second: Option<u64>, rtt_us: u64) -> Result<Far> {
+    fn up_with(context: &Context<'a>, bits_per_second: Option<u64>, rtt_us: u64) -> Result<Far<'a>> {
         let bits_per_second = bits_per_second.and_then(|own| context.rate(own)[0]);
         let condition = Condition { bits_per_second, rtt_us, ..Condition::default() };
         let workspace = Workspace::create(
             context.options.work_dir.as_deref(),
             Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO },
+            &mut |_| (),
         )?;
         let lab = Lab::up(condition.scenario(context.options.seed)?)?;
         begin_raw(&context.dir)?;
-        Ok(Far { lab, workspace, cancel: AtomicBool::new(false) })
+        Ok(Far { lab, workspace, cancel: context.cancel() })
     }
 
     fn dir(&self, name: &str) -> Result<PathBuf> {
@@ -414,7 +414,7 @@ impl Far {
             command.arg("--stall").arg(format!("{stall}ms/{period}ms")).arg("--phase").arg(format!("{phase}ms"));
         }
         let log = self.workspace.path().join("storage.log");
-        let server = Server::start(&mut command, &Ready::Says("ready"), &log, &self.cancel)?;
+        let server = Server::start(&mut command, &Ready::Says("ready"), &log, self.cancel)?;
         Ok(server)
     }
 
@@ -431,7 +431,7 @@ impl Far {
     fn server(&self, tool: &Thalweg, bed: &Bed) -> Result<Server> {
         let (command, ready) = tool.server(bed)?.expect("it has one");
         let mut wrapped = bed.at(Host::Server, Class::Network, &command)?;
-        let server = Server::start(&mut wrapped, &ready, &self.workspace.path().join("server.log"), &self.cancel)?;
+        let server = Server::start(&mut wrapped, &ready, &self.workspace.path().join("server.log"), self.cancel)?;
         tool.enrol(bed)?;
         Ok(server)
     }
@@ -449,7 +449,7 @@ impl Far {
         let client = tool.client(&bed, set, Path::new("out"));
         let gated = Gated::prepare(&client, |gate| bed.at(Host::Client, Class::Network, gate), bed.workspace)?;
         let before = self.lab.snapshot();
-        let finished = gated.run(LIMIT, Some(&server), &self.cancel)?;
+        let finished = gated.run(LIMIT, Some(&server), self.cancel)?;
         let void = reasons_since(&self.lab, before.as_ref());
         let done = done_of(&finished)?;
         keep(&context.dir, &case.name, &done, &void)?;
@@ -499,7 +499,7 @@ impl Far {
             let seconds = std::thread::scope(|scope| -> Result<f64> {
                 let over = &over;
                 let stuck = scope.spawn(move || stuck.run(LIMIT, None, over));
-                let running = others.map(|gated| scope.spawn(|| gated?.run(LIMIT, None, &self.cancel)));
+                let running = others.map(|gated| scope.spawn(|| gated?.run(LIMIT, None, self.cancel)));
                 let mut longest = 0.0f64;
                 let mut failed = None;
                 for thread in running {
@@ -557,6 +557,31 @@ fn keep(dir: &Path, name: &str, done: &Value, void: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repro::{ITEMS, Options};
+
+    #[test]
+    fn a_request_to_stop_ends_an_item_and_leaves_nothing_behind() {
+        if !needs::root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("thalweg");
+        // An endpoint that is never ready, written by another process: what this one has open for writing cannot be started.
+        let endpoint = "#!/bin/sh\ntest \"$1\" = --version || exec sleep 1000\n";
+        let mut writing = Command::new("sh");
+        writing.args(["-c", r#"printf %s "$0" > "$1" && chmod 755 "$1""#, endpoint]).arg(&program);
+        assert!(writing.status().unwrap().success());
+        let room = dir.path().join("room");
+        fs::create_dir(&room).unwrap();
+        let options = Options { work_dir: Some(room.clone()), ..Options::new(dir.path().join("out"), &program) };
+        let (cancel, mut silent) = (AtomicBool::new(true), |_: &str| ());
+        let mut context = Context::new(&ITEMS[0], &options, Duration::ZERO, &cancel, &mut silent, Vec::new());
+        for item in [sizes, growing] {
+            let error = item(&mut context).unwrap_err();
+            assert_eq!(error.kind, Kind::Cancelled, "{}", error.chain());
+            assert_eq!(fs::read_dir(&room).unwrap().count(), 0);
+        }
+    }
 
     #[test]
     fn what_grows_over_a_late_link_is_told_and_does_not_count() {

@@ -131,8 +131,20 @@ impl Plan {
         if self.rounds > 1 { 0..=self.rounds } else { 1..=self.rounds }
     }
 
+    /// Whether rivals take part: they move real files only, and choose their own number of streams.
+    pub fn has_rivals(&self, cell: &Cell) -> bool {
+        !cell.is_synthetic() && self.conditions[cell.condition].streams.is_none()
+    }
+
+    /// What a reader has to know where rivals take no part.
+    pub fn note_on_rivals(&self) -> Option<&'static str> {
+        let is_set = self.conditions.iter().any(|condition| condition.streams.is_some());
+        (self.tools.len() > self.programs.len() && is_set)
+            .then_some("rivals choose their own number of streams: they race only where streams=auto")
+    }
+
     pub fn run_count(&self, cell: &Cell) -> usize {
-        let tools = if cell.is_synthetic() { self.programs.len() } else { self.tools.len() };
+        let tools = if self.has_rivals(cell) { self.tools.len() } else { self.programs.len() };
         tools * self.round_numbers().count()
     }
 
@@ -146,6 +158,7 @@ impl Plan {
             lines.push(format!("{condition}: {runs} runs of {}", sets.join(", ")));
         }
         lines.push(format!("tools: {}", self.tools.join(", ")));
+        lines.extend(self.note_on_rivals().map(str::to_owned));
         lines.push(format!("about {:.0} s", self.seconds_estimated));
         lines.extend(self.cut.iter().map(|cut| format!("cut: {cut}")));
         lines
@@ -357,6 +370,9 @@ fn check(options: &Options) -> Result<()> {
     if has_work && options.variants.is_empty() && options.rivals.is_empty() {
         return refuse("a sweep without tools", "name a program or a rival");
     }
+    if !options.rivals.is_empty() && axes.streams.iter().all(Option::is_some) {
+        return refuse("rivals without streams=auto", "they choose their own number: add auto to the stream counts");
+    }
     Ok(())
 }
 
@@ -438,6 +454,18 @@ mod tests {
     }
 
     #[test]
+    fn rivals_race_only_where_they_may_have_their_own_number_of_streams() {
+        let axes = Axes { sets: vec!["2x1KiB".into()], streams: vec![Some(1), None], ..Axes::default() };
+        let raced = Options { axes, rivals: vec!["cp".into()], rounds: 1, ..options(None) };
+        let plan = Plan::of(&raced).unwrap();
+        let counts: Vec<_> = plan.cells.iter().map(|cell| plan.run_count(cell)).collect();
+        assert_eq!(counts, [1, 2]);
+        assert!(plan.note_on_rivals().is_some_and(|note| plan.lines().iter().any(|line| line == note)));
+        let alone = Plan::of(&Options { rivals: Vec::new(), ..raced }).unwrap();
+        assert_eq!(alone.note_on_rivals(), None);
+    }
+
+    #[test]
     fn sizes_are_shown_as_data_sets_are_named() {
         assert_eq!([1, 1024, 3 << 20, 1 << 40, 1500].map(shown_size), ["1", "1KiB", "3MiB", "1TiB", "1500"]);
         assert_eq!(thinned(&mut vec![1, 2, 3, 4, 5, 6]), [2, 4]);
@@ -447,7 +475,9 @@ mod tests {
     fn a_plan_that_would_measure_nothing_is_refused() {
         let nothing = Options { axes: Axes { losses: Vec::new(), ..Axes::default() }, ..options(None) };
         let no_rounds = Options { rounds: 0, ..options(None) };
-        for options in [nothing, no_rounds] {
+        let axes = Axes { streams: vec![Some(1)], ..options(None).axes };
+        let no_rival = Options { axes, rivals: vec!["cp".into()], ..options(None) };
+        for options in [nothing, no_rounds, no_rival] {
             assert_eq!(Plan::of(&options).unwrap_err().kind, Kind::Usage);
         }
     }

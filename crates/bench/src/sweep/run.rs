@@ -44,6 +44,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     };
     let (tools, mut report) = compare::enlist(&compare)?;
     report.notes.extend(plan.cut.iter().map(|cut| format!("cut to fit the budget: {cut}")));
+    report.notes.extend(plan.note_on_rivals().map(str::to_owned));
     let is_there = |name: &String| tools.iter().any(|tool| tool.class() == Class::Network && tool.name() == name);
     let tools_there: Vec<String> = plan.tools.iter().filter(|name| is_there(name)).cloned().collect();
     let journal = Journal::open(&options.out, &plan)?;
@@ -51,7 +52,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
     if let Ok(_lock) = lab::lease::lock() {
         lab::lease::remove_leftovers();
     }
-    let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses)?;
+    let workspace = Workspace::create(options.work_dir.as_deref(), options.pauses, progress)?;
     report.environment.file_system = compare::shown_file_system(workspace.path());
     report.environment.network = "one link whose rate, delay and loss each condition names".into();
     let started = Instant::now();
@@ -69,14 +70,14 @@ pub fn run(options: &Options, cancel: &AtomicBool, progress: &mut dyn FnMut(&str
         seconds_done: 0.0,
     };
     let ended = sweep.run_conditions();
-    let (settled, planned) = sweep.counts();
+    let ((settled, planned), is_complete) = (sweep.counts(), sweep.is_settled());
     let report = sweep.finish()?;
     let is_cancelled = match ended {
         Ok(()) => false,
         Err(error) if error.kind == Kind::Cancelled => true,
         Err(error) => return Err(error),
     };
-    Ok(Outcome { plan, report, is_complete: settled == planned, is_cancelled, settled, planned })
+    Ok(Outcome { plan, report, is_complete, is_cancelled, settled, planned })
 }
 
 pub(super) struct Sweep<'a> {
@@ -111,7 +112,6 @@ impl Sweep<'_> {
                 continue;
             }
             if self.is_over() {
-                self.note("the budget ran out: the same command with the same budget continues from here".into());
                 break;
             }
             self.say(&format!("{condition}: {}", self.left()));
@@ -126,6 +126,9 @@ impl Sweep<'_> {
                 }
             }
             self.write()?;
+        }
+        if self.is_over() && !self.is_settled() {
+            self.note("the budget ran out: the same command with the same budget continues from here".into());
         }
         match failure {
             Some(error) if self.journal.samples().is_empty() => Err(error),
@@ -145,6 +148,9 @@ impl Sweep<'_> {
         let path = self.workspace.path().to_owned();
         let bed = Bed { workspace: &path, delivered: &delivered, lab: Some(&lab) };
         self.measure_ceilings(&bed, condition)?;
+        if self.is_over() {
+            return Ok(());
+        }
         let tools = self.tools_for(condition)?;
         let mut lanes = Vec::new();
         for tool in &tools {
@@ -173,7 +179,8 @@ impl Sweep<'_> {
             variants.iter_mut().for_each(|variant| variant.cp_args.push(format!("--streams={streams}").into()));
         }
         let mut tools = tool::ours(&variants);
-        for rival in &self.options.rivals {
+        // They choose their own number.
+        for rival in self.options.rivals.iter().filter(|_| condition.streams.is_none()) {
             tools.push(tool::rival(rival)?);
         }
         tools.retain(|tool| tool.class() == Class::Network && self.tools.iter().any(|name| name == tool.name()));
@@ -198,11 +205,12 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Runs until a run counts or was void too often; a tool that keeps failing is left out of the rest of the cell.
+    /// Runs until a run counts, was void too often, or the budget is spent; a tool that keeps failing is left out of the
+    /// rest of the cell.
     pub fn run_settling(&mut self, bed: &Bed, lane: &mut Lane, work: &Work, condition: &str, round: u32) -> Result<()> {
         let attempts = self.options.void_retries + 1;
         let name = lane.tool.name().to_owned();
-        while !self.journal.is_settled(condition, &work.set.name, &name, round, attempts) {
+        while !self.is_over() && !self.journal.is_settled(condition, &work.set.name, &name, round, attempts) {
             let sample = Sample { condition: condition.to_owned(), ..self.run_one(bed, lane, work, condition, round)? };
             self.say(&shown_sample(&sample));
             if sample.state == State::Failed
@@ -248,14 +256,11 @@ impl Sweep<'_> {
             series::write(&self.options.out, condition, &sample, &series)?;
         }
         for delivery in &deliveries {
-            if let (Some(truth), true) = (&work.truth, sample.state != State::Failed) {
-                let differences = truth.differences(&Manifest::of_tree(delivery, dataset::cores())?);
-                if !differences.is_empty() {
-                    sample.state = State::Failed;
-                    sample.note = format!("delivery differs: {}", differences.join(", "));
-                }
+            if let Some(truth) = &work.truth {
+                sample.verify(truth, delivery);
             }
-            remove_tree(delivery)?;
+            // The sample is not lost for what stays; the next run removes it, or says why it cannot.
+            let _ = remove_tree(delivery);
         }
         // Several clients share one link, and their runs one sample.
         crate::ceiling::judge(&mut sample, bed.lab);
@@ -292,7 +297,8 @@ impl Sweep<'_> {
     fn measure_ceilings(&mut self, bed: &Bed, condition: &Condition) -> Result<()> {
         let text = condition.to_string();
         for (name, ceiling) in ceilings(self.plan) {
-            while !self.journal.is_settled(&text, CEILINGS, &name, 1, self.options.void_retries + 1) {
+            let attempts = self.options.void_retries + 1;
+            while !self.is_over() && !self.journal.is_settled(&text, CEILINGS, &name, 1, attempts) {
                 if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
                     return Err(Error::cancelled("measure", "ceilings"));
                 }
@@ -344,7 +350,7 @@ impl Sweep<'_> {
     }
 
     fn takes_part(&self, tool: &str, is_ours: bool, cell: &Cell) -> bool {
-        self.tools.iter().any(|name| name == tool) && (is_ours || !cell.is_synthetic())
+        self.tools.iter().any(|name| name == tool) && (is_ours || self.plan.has_rivals(cell))
     }
 
     fn is_run_settled(&self, cell: &Cell, tool: &str, round: u32) -> bool {
@@ -371,6 +377,10 @@ impl Sweep<'_> {
         };
         ceilings(self.plan).into_iter().all(has_ceiling)
             && self.plan.cells.iter().filter(|cell| cell.condition == index).all(|cell| self.is_cell_settled(cell))
+    }
+
+    fn is_settled(&self) -> bool {
+        (0..self.plan.conditions.len()).all(|index| self.is_condition_settled(index))
     }
 
     /// Settled and planned runs.
@@ -465,4 +475,42 @@ fn label(sample: &mut Sample, cpu_share: f64, split: Split) {
     }
     words.push(format!("user {:.2} s, system {:.2} s", split.user_seconds, split.system_seconds));
     sample.note = words.join("; ");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_starts_after_the_budget_and_what_is_left_stays_unsettled() {
+        let dir = tempfile::tempdir().unwrap();
+        let started = Instant::now();
+        let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
+        let axes = Axes { sets: vec!["2x1KiB".into()], ..Axes::default() };
+        let planned = Options { axes, rivals: vec!["cp".into()], out: dir.path().join("out"), ..Options::default() };
+        let plan = Plan::of(&planned).unwrap();
+        let options = Options { budget: Some(Duration::ZERO), ..planned };
+        let mut sweep = Sweep {
+            options: &options,
+            plan: &plan,
+            compare: &compare::Options::default(),
+            tools: vec!["cp".into()],
+            journal: Journal::open(&options.out, &plan).unwrap(),
+            workspace: Workspace::create(Some(dir.path()), pauses, &mut |_| ()).unwrap(),
+            report: Some(Report::default()),
+            cancel: &AtomicBool::new(false),
+            progress: &mut |_| (),
+            started,
+            seconds_done: 0.0,
+        };
+        let (path, delivered) = (sweep.workspace.path().to_owned(), sweep.workspace.path().join("delivered"));
+        fs::create_dir(&delivered).unwrap();
+        let bed = Bed { workspace: &path, delivered: &delivered, lab: None };
+        let tool = tool::rival("cp").unwrap();
+        let mut lanes = [Lane { tool: tool.as_ref(), server: None, failures: 0 }];
+        sweep.measure_ceilings(&bed, &plan.conditions[0]).unwrap();
+        sweep.run_cell(&bed, &mut lanes, &plan.cells[0]).unwrap();
+        assert!(sweep.journal.samples().is_empty(), "{:?}", sweep.journal.samples());
+        assert!(!sweep.is_cell_settled(&plan.cells[0]) && !sweep.is_settled());
+    }
 }

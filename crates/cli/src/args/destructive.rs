@@ -1,8 +1,9 @@
-//! Flags that remove or replace something, or give up protection: they are given with the command, where they are meant.
+//! Flags that remove or replace something, give up protection, or say what this one command is about: they are given with the
+//! command, where they are meant.
 //!
 //! A variable or a setting that was made for one command must not arm another: `THALWEG_RECURSIVE`, set for `ls -R`, made
-//! `rm` remove trees. So none of these flags has a variable, and one that is set all the same is an error and not passed
-//! over, because a script may rely on it.
+//! `rm` remove trees, and `THALWEG_KEY`, set for `publish`, made all jobs of `submit` one. So none of these flags has a variable,
+//! and one that is set all the same is an error and not passed over, because a script may rely on it.
 //!
 //! Invariants: this is the only list of them, and a test holds it against every flag there is.
 
@@ -33,6 +34,12 @@ const FLAGS: &[(&[&str], &str, Where)] = &[
     (&["serve"], "super", OwnTable),
     (&["serve"], "no-landlock", OwnTable),
     (&["serve"], "cross-mounts", OwnTable),
+    (&["submit"], "key", CommandLine),
+    (&["batch"], "key", CommandLine),
+    (&["contract", "add"], "peer", CommandLine),
+    (&["contract", "add"], "user", CommandLine),
+    (&["contract", "add"], "class", CommandLine),
+    (&["contract", "add"], "rate", CommandLine),
 ];
 
 /// Where a flag of a command may be given; `None` for those that may be given anywhere.

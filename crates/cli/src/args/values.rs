@@ -137,10 +137,10 @@ pub fn address(text: &str) -> Result<String, String> {
         None => false,
     };
     match text {
-        "" => Err("an address is HOST:PORT, such as [::]:7740".into()),
+        "" => Err("an address is HOST:PORT, such as '[::]:7740'".into()),
         _ if has_port => Ok(text.to_owned()),
         _ if text.matches(':').count() == 1 || (text.starts_with('[') && !text.ends_with(']')) => {
-            Err("a port is a number up to 65535, and an address HOST:PORT, such as [::]:7740".into())
+            Err("a port is a number up to 65535, and an address HOST:PORT, such as '[::]:7740'".into())
         }
         _ if text.contains(':') && !text.starts_with('[') => Ok(format!("[{text}]:{PORT}")),
         _ => Ok(format!("{text}:{PORT}")),

@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 use daemon::{EndpointBook, Paths};
 use std::ffi::OsStr;
-use transfer::matrix::{self, Given, Verbs};
+use transfer::matrix::{self, Ends, Given, Value, Verbs, When, rules};
 
 /// Values that ask for nothing, of options that have no default.
 const NEUTRAL: [(&str, &str); 4] =
@@ -38,6 +38,22 @@ pub fn check(words: &[&str], matches: &ArgMatches, command: &Command) -> Result<
     Ok(())
 }
 
+/// The options that are refused or without effect wherever a command is given.
+pub fn never_taken(command: &str) -> Vec<&'static str> {
+    const FAR: Ends = Ends::ENDPOINT.or(Ends::HOST);
+    // It copies between storages that this host reaches itself.
+    let is_stage = command == "stage";
+    let Some(verb) = Verbs::of(if is_stage { "cp" } else { command }) else { return Vec::new() };
+    let always = |when: &When| match *when {
+        When::Neither(ends) | When::NotBoth(ends) | When::NotFrom(ends) | When::NotTo(ends) => {
+            is_stage && ends.0 & !FAR.0 == 0
+        }
+        _ => false,
+    };
+    let refusing = rules().filter(|rule| rule.verbs.has(verb) && rule.when.iter().all(always));
+    refusing.flat_map(|rule| rule.flags).filter(|flag| flag.value == Value::Any).map(|flag| flag.name).collect()
+}
+
 /// The options that are not at their defaults.
 fn given(matches: &ArgMatches, command: &Command) -> Vec<Given> {
     let of = |arg: &clap::Arg| {
@@ -60,7 +76,6 @@ mod tests {
     use super::*;
     use crate::args::program;
     use std::collections::BTreeSet;
-    use transfer::matrix::{Value, rules};
 
     /// Options that every copy takes, whatever its ends.
     const EVERYWHERE: &[&str] = &[
@@ -121,6 +136,38 @@ mod tests {
             let given = [verb, &format!("--{name}={word}"), "a", "b"];
             program.clone().try_get_matches_from([&["thalweg"], &given[..]].concat()).unwrap();
         }
+    }
+
+    #[test]
+    fn the_help_leaves_out_what_its_command_never_takes() {
+        let program = program();
+        for (command, hidden, shown) in [
+            (
+                "follow",
+                &["exclude", "files-from", "compare", "no-clobber", "hosts", "buffer"][..],
+                &["fsync", "ssh"][..],
+            ),
+            ("stage", &["hosts", "to-hosts", "detach", "paths", "deploy"], &["exclude", "compare", "ssh", "reserve"]),
+            ("sync", &["hosts", "to-hosts"], &["exclude", "delete", "max-delete", "paths"]),
+            ("cp", &[], &["hosts", "detach", "exclude", "buffer"]),
+        ] {
+            let is_shown = |flag: &str| {
+                let mut arguments = program.find_subcommand(command).unwrap().get_arguments();
+                !arguments.find(|arg| arg.get_long() == Some(flag)).unwrap().is_hide_set()
+            };
+            hidden.iter().for_each(|flag| assert!(!is_shown(flag), "{command} --{flag}"));
+            shown.iter().for_each(|flag| assert!(is_shown(flag), "{command} --{flag}"));
+        }
+    }
+
+    #[test]
+    fn a_bound_on_removals_is_for_removing_and_its_variable_is_no_mistake() {
+        assert!(refusal(&["sync", "--max-delete", "9", "a", "b"]).unwrap().contains("--max-delete bounds"));
+        assert_eq!(refusal(&["sync", "--max-delete", "9", "--delete", "a", "b"]), None);
+        let with = program().mut_subcommand("sync", |sync| sync.mut_arg("max_delete", |arg| arg.default_value("9")));
+        let matches = with.try_get_matches_from(["thalweg", "sync", "a", "b"]).unwrap();
+        let plain = program();
+        check(&["sync"], matches.subcommand().unwrap().1, plain.find_subcommand("sync").unwrap()).unwrap();
     }
 
     #[test]

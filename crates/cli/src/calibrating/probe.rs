@@ -1,16 +1,16 @@
 //! The runs of a calibration: short transfers, each made to last about as long as the profile wants.
 
 use crate::commands::calibrate::Profile;
-use crate::exit::{Error, Result};
+use crate::exit::{Error, Result, plain};
 use crate::output::note;
-use crate::place::Places;
+use crate::place::{Places, without_slashes};
 use crate::transfer::{self, Request};
-use model::files::{Doomed, Question};
+use model::files::{Doomed, Found, Question};
+use model::name::Escaped;
 use model::options::{Depths, Engine};
 use model::quantity::ByteCount;
-use model::{Exit, Location};
+use model::{Exit, FailureKind, Location};
 use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of, warm_up_seconds};
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,10 @@ impl<'a> Prober<'a> {
     pub fn measure(&mut self, source: Option<&Path>) -> Result<()> {
         let null = Location::parse("null:".as_ref()).expect("a location");
         let is_remote = self.destination.is_remote();
-        let nowhere = if is_remote { self.below("null:")? } else { null.clone() };
+        let nowhere = match &self.destination {
+            Location::Named { name, .. } => Location::Named { name: name.clone(), path: b"null:".to_vec() },
+            _ => null.clone(),
+        };
         for _ in 0..3 {
             let run = self.transfer(vec![generated(1, 1)], nowhere.clone(), Some(1), (1, 1))?;
             self.start_seconds.push(run.seconds);
@@ -158,7 +161,7 @@ impl<'a> Prober<'a> {
 
     fn write(&mut self) -> Result<()> {
         if !self.is_there(Part::Write) {
-            self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| prober.fresh())?;
+            self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| Ok(prober.fresh()))?;
         }
         let small = self.small_in_a_run()?;
         let mut runs = Vec::new();
@@ -215,7 +218,7 @@ impl<'a> Prober<'a> {
     }
 
     fn write_files(&mut self, files: u64, file_bytes: u64, streams: u32) -> Result<Run> {
-        let destination = self.fresh()?;
+        let destination = self.fresh();
         self.transfer(vec![generated(files, file_bytes)], destination, Some(streams), (files, file_bytes))
     }
 
@@ -227,7 +230,7 @@ impl<'a> Prober<'a> {
             return Ok(());
         }
         self.each_engine(Part::Write, &mut |prober, streams, bytes| {
-            let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh()?);
+            let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh());
             prober.transfer(vec![generated(FILES, file_bytes)], to, Some(streams), (FILES, file_bytes))
         })
     }
@@ -325,7 +328,7 @@ impl<'a> Prober<'a> {
             let least = whole - self.profile.run.as_secs_f64() / 2.0;
             let bytes = rate * (whole - self.lost(whole) / 2.0);
             let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
-            // One that went on with others says nothing of these.
+            // One that may have gone on with others says nothing of these.
             if !run.is_free {
                 known.push((n, self.rate(&run)));
             }
@@ -424,10 +427,7 @@ impl<'a> Prober<'a> {
             return Err(error);
         }
         let report = finished.ended.report.as_ref();
-        let log = report.and_then(|report| report.tuning.first());
-        let begun = log.map(|log| log.streams).filter(|n| *n > 0);
-        // Without a change it is one more run with that number.
-        let is_free = asked.is_none() && log.is_some_and(|log| !log.changes.is_empty());
+        let begun = report.and_then(|report| report.tuning.first()).map(|log| log.streams).filter(|n| *n > 0);
         self.usual_streams = self.usual_streams.or(begun);
         let rtt_us = report.map_or(0, |report| report.snapshot.stream_facts.rtt_us_min);
         if is_remote && rtt_us > 0 {
@@ -441,7 +441,8 @@ impl<'a> Prober<'a> {
         if self.held_bytes > HELD_BYTES_MAX {
             self.clean();
         }
-        let streams = asked.or(begun).unwrap_or(1);
+        // Also where nothing changed it: runs that decide by themselves are of one kind, whatever they decide.
+        let (streams, is_free) = (asked.or(begun).unwrap_or(1), asked.is_none());
         Ok(Run { streams, files, file_bytes, seconds, cpu_seconds, steady, is_free })
     }
 
@@ -455,23 +456,10 @@ impl<'a> Prober<'a> {
         runs.map(|run| bytes_of(run) / run.seconds).fold(0.0, f64::max)
     }
 
-    /// A location below the destination.
-    fn below(&self, path: &str) -> Result<Location> {
-        let mut text = self.destination.to_string();
-        let has_end = text.ends_with(':') || text.ends_with('/');
-        if !has_end && path != "null:" {
-            text.push('/');
-        }
-        if path == "null:" {
-            text.truncate(text.find(':').map_or(0, |colon| colon + 1));
-        }
-        crate::args::values::location(OsString::from(text + path).as_os_str())
-    }
-
     /// A directory that no other run has written to.
-    fn fresh(&mut self) -> Result<Location> {
+    fn fresh(&mut self) -> Location {
         self.written += 1;
-        self.below(&format!("{}/{}/", self.directory, self.written))
+        below(&self.destination, &[&self.directory, &self.written.to_string()])
     }
 
     /// Removes what was written, also when the user has stopped everything else. What cannot be removed is named.
@@ -480,17 +468,36 @@ impl<'a> Prober<'a> {
             return;
         }
         (self.cleaned, self.held_bytes) = (self.written, 0);
-        let Ok(location) = self.below(&self.directory) else { return };
+        let location = below(&self.destination, &[&self.directory]);
         let places = self.places.unstopped();
         let removed = places.place(&location).and_then(|place| {
-            let objects = vec![Doomed { path: place.path.clone(), version: None }];
+            let objects = vec![Doomed { path: without_slashes(&place.path).to_vec(), version: None }];
             let question = Question::Remove { objects, is_recursive: true, may_be_directory: false };
-            place.ask(&question, &places.interrupt, &mut |_| true)?.finished().map(drop)
+            let mut left = Ok(());
+            let answer = place.ask(&question, &places.interrupt, &mut |record| {
+                if let Found::Failed { kind, text } = &record.found
+                    && *kind != FailureKind::NotFound
+                    && left.is_ok()
+                {
+                    let what = format!("{}: {}", place.shown(&record.path), plain(&Escaped(text.as_bytes())));
+                    left = Err(Error::new(Exit::Partial, what));
+                }
+                true
+            })?;
+            answer.finished()?;
+            left
         });
         if let Err(e) = removed {
             note(&format!("{location} was not removed: {}; `thalweg rm -r {location}` removes it", told(&e)));
         }
     }
+}
+
+/// A directory below a destination, by its names.
+fn below(destination: &Location, names: &[&str]) -> Location {
+    let mut location = destination.clone();
+    names.iter().for_each(|name| location.go_below(name.as_bytes()));
+    location
 }
 
 fn told(error: &Error) -> &str {
@@ -551,6 +558,19 @@ fn processor_seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As it is shown it would be another one.
+    #[test]
+    fn runs_write_below_the_directory_that_was_named_whatever_its_name() {
+        for path in [&b"/s/a\\b"[..], b"/s/a\\b/", b"/s/\xff\n"] {
+            let ended = if path.ends_with(b"/") { path.to_vec() } else { [path, b"/"].concat() };
+            let found = below(&Location::Local(path.to_vec()), &["c", "1"]);
+            assert_eq!(found, Location::Local([&ended[..], b"c/1/"].concat()));
+        }
+        let lab = |path: &[u8]| Location::Named { name: "lab".into(), path: path.to_vec() };
+        assert_eq!(below(&lab(b""), &["c"]), lab(b"c/"));
+        assert_eq!(below(&lab(b"a\\b"), &["c"]), lab(b"a\\b/c/"));
+    }
 
     #[test]
     fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {

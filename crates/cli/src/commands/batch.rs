@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
     /// The same key with the same batch is the same jobs, also after they have ended
-    #[arg(long, value_name = "KEY", env = "THALWEG_KEY")]
+    #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// One JSON object for each job
     #[arg(long, env = "THALWEG_JSON")]

@@ -111,13 +111,17 @@ fn list(directory: &Path, json: bool) -> Result<Exit> {
 }
 
 fn drain(directory: &Path) -> Result<Exit> {
-    ask(directory, DRAIN)?;
     let mut left = u64::MAX;
     loop {
         let (_, jobs) = look(directory)?;
         let bytes = jobs.iter().map(|job| job.bytes).sum();
         if jobs.is_empty() {
             return Ok(Exit::Done);
+        }
+        match left {
+            u64::MAX => ask(directory, DRAIN)?,
+            // It may end before the rest is delivered.
+            _ => check_used(directory)?,
         }
         if bytes < left {
             output::note(&format!("{} left", ByteCount(bytes)));
@@ -132,15 +136,24 @@ fn drop_job(directory: &Path, id: &str) -> Result<Exit> {
     if !holds()? {
         return Err(error(Exit::Failed, format!("job {id} has nothing waiting"), "`thalweg buffer ls` lists the jobs"));
     }
-    ask(directory, &format!("{DROP} {id}"))?;
+    let request = format!("{DROP} {id}");
+    ask(directory, &request)?;
     let deadline = Instant::now() + PATIENCE;
     while holds()? {
         if Instant::now() >= deadline {
-            return Err(error(
-                Exit::Failed,
-                format!("the endpoint has not dropped {id}"),
-                "is it running? what a client is still sending can only be stopped by the client",
-            ));
+            // What is told as not dropped is not dropped later.
+            let (text, hint) = match store::spool::withdraw(directory, &request).map_err(|e| failed(&e))? {
+                true => (
+                    format!("the endpoint did not answer: nothing of {id} was dropped"),
+                    "look at its log, and give the command again when it moves",
+                ),
+                false => (
+                    format!("the endpoint has not dropped {id} yet"),
+                    "what a client is still sending only the client can stop; what is on its way to storage is dropped \
+                     when storage answers",
+                ),
+            };
+            return Err(error(Exit::Failed, text, hint));
         }
         std::thread::park_timeout(INTERVAL);
     }
@@ -148,7 +161,17 @@ fn drop_job(directory: &Path, id: &str) -> Result<Exit> {
 }
 
 fn ask(directory: &Path, request: &str) -> Result<()> {
+    check_used(directory)?;
     store::spool::ask(directory, request).map_err(|e| failed(&e))
+}
+
+/// Nobody else than an endpoint that runs delivers or drops anything.
+fn check_used(directory: &Path) -> Result<()> {
+    if store::spool::is_used(directory).map_err(|e| failed(&e))? {
+        return Ok(());
+    }
+    let text = format!("no endpoint runs with the buffer {}", output::shown(directory));
+    Err(error(Exit::Failed, text, "start it with this buffer (`serve --buffer`) and give the command again"))
 }
 
 fn look(directory: &Path) -> Result<(u64, Vec<Waiting>)> {

@@ -55,19 +55,19 @@ struct Add {
     /// What to call it: letters, digits, `-`, `_` and `.`
     name: String,
     /// Jobs of this peer: an endpoint that this user knows, or the beginning of an identity
-    #[arg(long, value_name = "ENDPOINT|IDENTITY", env = "THALWEG_PEER")]
+    #[arg(long, value_name = "ENDPOINT|IDENTITY")]
     peer: Option<String>,
     /// Jobs of the clients of this ticket: its id, or `serve`
-    #[arg(long, value_name = "TICKET", env = "THALWEG_USER")]
+    #[arg(long, value_name = "TICKET")]
     user: Option<String>,
     /// Jobs of this class: high, normal or low
-    #[arg(long, value_name = "CLASS", env = "THALWEG_CLASS")]
+    #[arg(long, value_name = "CLASS")]
     class: Option<Class>,
     /// Only what comes `in` or goes `out` [default: both, separately]
     #[arg(long, value_name = "in|out", value_parser = way, env = "THALWEG_DIRECTION")]
     direction: Option<Way>,
     /// What they may have together: a rate or a timetable, as for `cp --bwlimit`
-    #[arg(long, value_name = "RATE|TIMETABLE", value_parser = rates, env = "THALWEG_RATE")]
+    #[arg(long, value_name = "RATE|TIMETABLE", value_parser = rates)]
     rate: Option<String>,
     /// What they get before anybody else gets anything
     #[arg(long, value_name = "RATE", value_parser = one_rate, env = "THALWEG_GUARANTEE")]
@@ -142,10 +142,7 @@ fn unknown(name: &str) -> Error {
 }
 
 fn change(state: &State, change: impl FnOnce(&mut Contracts) -> Result<()>) -> Result<Exit> {
-    let book = state.book()?;
-    let mut contracts = book.read()?;
-    change(&mut contracts)?;
-    book.write(&contracts)?;
+    state.book()?.change(change)?;
     Ok(Exit::Done)
 }
 

@@ -13,6 +13,7 @@ use crate::output::human;
 use crate::output::json::Events;
 use crate::output::meant;
 use crate::output::progress::Mode;
+use crate::output::report::Report;
 use crate::selection::{DecisionArgs, SelectionArgs, check_list_to_send};
 use crate::transfer::orders::Ordered;
 use crate::transfer::third_party::{self, Sending, TwoHosts};
@@ -24,8 +25,7 @@ use model::options::{Buffer, CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, Deletion, Dep
 use model::pace::Timetable;
 use model::{DigestAlgorithm, Exit, Fidelity, JobId, Location, Name, PathWish, TransferOptions, TransferSpec};
 use std::ffi::OsString;
-use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -355,20 +355,17 @@ fn carry_out(
 ) -> Result<Exit> {
     net::cipher::want(args.cipher);
     let events = args.json.then(|| Arc::new(Events::default()));
-    let report_error = |file: &PathBuf, e: std::io::Error| exit::of_written("write report", file, &e);
-    // A report that cannot be written is better known now than after hours.
-    let created =
-        args.report.iter().try_for_each(|file| File::create(file).map(drop).map_err(|e| report_error(file, e)));
-    let is_created = created.is_ok();
+    let unwritten = |file: &Path, e: std::io::Error| exit::of_written("write report", file, &e);
+    let opened = args.report.as_deref().map(|file| Report::open(file).map_err(|e| unwritten(file, e))).transpose();
     let run = || run(&Interrupt::watch()?, events.clone());
-    let mut finished = match created.and_then(|()| run()) {
-        Ok(finished) => finished,
-        Err(error) => Finished::before_the_start(request, error),
+    let (report, ran) = match opened {
+        Ok(report) => (report, run()),
+        Err(e) => (None, Err(e)),
     };
-    if let Some(file) = args.report.as_ref().filter(|_| is_created)
-        && let Err(e) = human::write_report(file, &finished.ended)
-    {
-        finished.add_error(report_error(file, e));
+    let mut finished = ran.unwrap_or_else(|error| Finished::before_the_start(request, error));
+    let reported = report.map_or(Ok(()), |report| report.finish(&finished.ended, finished.is_whole(request)));
+    if let (Some(file), Err(e)) = (&args.report, reported) {
+        finished.add_error(unwritten(file, e));
     }
     if output::nobody_reads() {
         // As `cat` ends when its reader has seen enough: that is no failure to talk about.
@@ -385,7 +382,7 @@ fn carry_out(
         if let Some(error) = &finished.error {
             events.error(error, None);
         }
-        events.done(&finished.ended, finished.exit());
+        events.done(&finished.ended, &finished.durable, finished.exit());
     }
     Ok(finished.exit())
 }

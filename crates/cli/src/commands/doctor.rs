@@ -104,11 +104,11 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
     } else {
         show(&args, &question, profile, &findings);
     }
-    let made = if args.apply { mend(&args, &host, &findings)? } else { 0 };
+    let (made, ended) = if args.apply { mend(&args, &host, &findings) } else { (0, Ok(())) };
     if args.json {
         output::line(&json(&Done::of(&question, &findings, made)));
     }
-    Ok(Exit::Done)
+    ended.map(|()| Exit::Done)
 }
 
 /// Looks at a place of a store as a transfer would use it.
@@ -190,16 +190,18 @@ fn round_trip_to(address: SocketAddr) -> Option<(SocketAddr, Duration)> {
     Some((address, Duration::from_micros(info.rtt_us.into()).max(RTT_MIN)))
 }
 
-/// Carries out what is safe. Returns how many changes were made.
-fn mend(args: &Args, host: &Host, findings: &[Finding]) -> Result<usize> {
+/// Carries out what is safe. Returns how many changes were made, and whether all were made as they were meant.
+fn mend(args: &Args, host: &Host, findings: &[Finding]) -> (usize, Result<()>) {
     let steps = apply::steps(host, findings);
     let mut done: Vec<&Step> = Vec::new();
     let mut failed: Vec<String> = Vec::new();
     for step in &steps {
         output::note(&format!("changing {}: {} -> {}", step.change.sysctl, step.before, step.change.value));
-        match apply::carry_out(host, step) {
-            Ok(()) => done.push(step),
-            Err(e) => failed.push(format!("{}: {}", step.change.sysctl, exit::plain(&e))),
+        if let Err(e) = apply::carry_out(host, step) {
+            failed.push(format!("{}: {}", step.change.sysctl, exit::plain(&e)));
+        }
+        if apply::has_changed(host, step) {
+            done.push(step);
         }
     }
     if !args.json {
@@ -220,11 +222,10 @@ fn mend(args: &Args, host: &Host, findings: &[Finding]) -> Result<usize> {
         output::line(&shown);
     }
     if failed.is_empty() {
-        return Ok(done.len());
+        return (done.len(), Ok(()));
     }
-    let hint =
-        "the kernel may lack this setting; everything else was changed and is listed with the command that undoes it";
-    Err(error(Exit::Failed, format!("not changed: {}", failed.join("; ")), hint))
+    let hint = "the kernel may lack this setting or bound its value; what has changed is listed with the way back";
+    (done.len(), Err(error(Exit::Failed, format!("not changed as meant: {}", failed.join("; ")), hint)))
 }
 
 fn show(args: &Args, question: &Question<'_>, profile: Option<&Profile>, findings: &[Finding]) {

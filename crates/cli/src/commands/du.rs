@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(short, long, conflicts_with = "depth", env = "THALWEG_SUMMARIZE")]
     summarize: bool,
     /// Print lines for directories down to this many levels below each location [default: all]
-    #[arg(short, long, value_name = "N", env = "THALWEG_DEPTH")]
+    #[arg(short, long = "max-depth", alias = "depth", value_name = "N", env = "THALWEG_MAX_DEPTH")]
     depth: Option<u32>,
     /// Storage used instead of file sizes
     #[arg(long, env = "THALWEG_ALLOCATED")]

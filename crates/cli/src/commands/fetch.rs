@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         if let Some(error) = &finished.error {
             events.error(error, None);
         }
-        events.done(&finished.ended, finished.exit());
+        events.done(&finished.ended, &finished.durable, finished.exit());
     }
     Ok(finished.exit())
 }

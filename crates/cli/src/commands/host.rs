@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n\
 \x20   thalweg host init                                      on the first host, where `thalweg serve` has run\n\
 \x20   thalweg host invite far2 --token-file token            once for each further host\n\
-\x20   thalweg serve --root /data --listen [::]:7740 --join token     on that host, with a copy of the token\n\
+\x20   thalweg serve --root /data --listen '[::]:7740' --join token   on that host, with a copy of the token\n\
 \x20   thalweg host ls")]
 pub struct Args {
     #[command(subcommand)]

@@ -45,7 +45,7 @@ pub struct Args {
     /// The size of hub.db beyond which the oldest of them go sooner
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "4GiB", env = "THALWEG_KEEP_SIZE")]
     keep_size: u64,
-    /// Be reached here as well, with TLS and tokens: ADDR:PORT, such as [::]:7741; a loopback address also takes plain HTTP
+    /// Be reached here as well, with TLS and tokens: ADDR:PORT, such as '[::]:7741'; a loopback address also takes plain HTTP
     #[arg(long, value_name = "ADDR:PORT", value_parser = socket_address, env = "THALWEG_LISTEN")]
     listen: Option<SocketAddr>,
     /// A name by which browsers and programs reach the hub; may be repeated [default: this host's]
@@ -104,7 +104,7 @@ struct Verify {
 }
 
 fn socket_address(text: &str) -> std::result::Result<SocketAddr, String> {
-    text.parse().map_err(|_| "an address to listen on is ADDR:PORT, such as 127.0.0.1:7741 or [::]:7741".to_owned())
+    text.parse().map_err(|_| "an address to listen on is ADDR:PORT, such as 127.0.0.1:7741 or '[::]:7741'".to_owned())
 }
 
 pub fn run(args: Args) -> Result<Exit> {

@@ -6,7 +6,7 @@ use crate::output::progress::Mode;
 use crate::output::{self, counted};
 #[cfg(feature = "hub")]
 use crate::service::HubArgs;
-use crate::transfer::orders::{Follower, amounts, error_of, id_of, state_of, status_of, summary};
+use crate::transfer::orders::{Follower, amounts, id_of, state_of, summary};
 use daemon::hand_in::{Desk, Told};
 use daemon::{Endpoint, EndpointBook, Paths};
 use model::name::Escaped;
@@ -257,12 +257,12 @@ impl Office {
         };
         if one.json {
             output::line(&line(&endpoint, &told, true));
-        } else if let Some(ended) = told.ended.as_ref().filter(|_| error_of(&told).is_none()) {
+        } else if let Some(ended) = told.ended.as_ref().filter(|_| told.failure().is_none()) {
             summary(told.news.kind, ended, &output::shown(&told.news.destination))
                 .iter()
                 .for_each(|line| output::note(line));
         }
-        error_of(&told).map_or(Ok(Exit::Done), Err)
+        told.failure().map_or(Ok(Exit::Done), Err)
     }
 
     fn steer(&self, one: &One, steer: Steer) -> Result<Exit> {
@@ -316,13 +316,13 @@ fn line(endpoint: &Endpoint, told: &Told, is_json: bool) -> String {
         return value(&id, told).to_string();
     }
     let (source, destination) = (output::shown(&news.source), output::shown(&news.destination));
-    format!("{id}\t{}\t{}\t{source}\t{destination}\t{}", status_of(news), created(told), amounts(news))
+    format!("{id}\t{}\t{}\t{source}\t{destination}\t{}", told.status(), created(told), amounts(news))
 }
 
 fn value(id: &str, told: &Told) -> Value {
     let news = &told.news;
     let shown = |text: &str| Escaped(text.as_bytes()).to_string();
-    let mut value = json!({"v": 1, "id": id, "status": status_of(news).word(),
+    let mut value = json!({"v": 1, "id": id, "status": told.status().word(),
         "reason": Reason::from_number(news.reason).filter(|reason| *reason != Reason::None).map(Reason::word),
         "text": shown(&news.text), "kind": Kind::from_number(news.kind).map(Kind::word),
         "role": Role::from_number(news.role).map(Role::word), "attempt": news.attempt,

@@ -39,11 +39,12 @@ pub fn run(program: &Command) -> Result<Exit> {
 
 fn page(program: &Command) -> String {
     let mut text = HEAD.to_owned();
+    let reasons = reasons();
     for (verb, name) in Verbs::NAMES {
-        text.push_str(&pairs(verb, name));
+        text.push_str(&pairs(verb, name, &reasons));
     }
     text.push_str("\n## Why a pair is refused\n\n");
-    for (number, rule) in of_ends().enumerate() {
+    for (number, rule) in reasons.iter().enumerate() {
         text.push_str(&format!("{}. {}: {}\n", number + 1, words(rule.why), words(rule.instead)));
     }
     text.push('\n');
@@ -63,20 +64,34 @@ fn page(program: &Command) -> String {
     text
 }
 
-fn of_ends() -> impl Iterator<Item = &'static Rule> {
-    rules().filter(|rule| rule.flags.is_empty())
+/// The rules that refuse a pair of the tables, in the order in which they are asked.
+fn reasons() -> Vec<&'static Rule> {
+    let refuses = |rule: &Rule, verb: Verbs, from: Ends, to: Ends| {
+        refusing(verb, from, to).is_some_and(|other| std::ptr::eq(other, rule))
+    };
+    let is_used = |rule: &&'static Rule| {
+        Verbs::NAMES.iter().any(|(verb, _)| {
+            Ends::KINDS.iter().any(|(from, _)| Ends::KINDS.iter().any(|(to, _)| refuses(rule, *verb, *from, *to)))
+        })
+    };
+    rules().filter(is_used).collect()
+}
+
+/// The rule that refuses a pair without any option.
+fn refusing(verb: Verbs, from: Ends, to: Ends) -> Option<&'static Rule> {
+    (Case { verb, from, to, given: &[] }).refusal().map(|(rule, _)| rule)
 }
 
 /// One verb's sources and destinations.
-fn pairs(verb: Verbs, name: &str) -> String {
+fn pairs(verb: Verbs, name: &str, reasons: &[&Rule]) -> String {
     let mut text = format!("\n## {name}\n\n| from \\ to |");
     Ends::KINDS.iter().for_each(|(_, word)| text.push_str(&format!(" {word} |")));
     text.push_str(&format!("\n|---|{}\n", "---|".repeat(Ends::KINDS.len())));
     for (from, word) in Ends::KINDS {
         text.push_str(&format!("| {word} |"));
         for (to, _) in Ends::KINDS {
-            let refusal = (Case { verb, from, to, given: &[] }).refusal();
-            let number = refusal.and_then(|(rule, _)| of_ends().position(|other| std::ptr::eq(other, rule)));
+            let refusal = refusing(verb, from, to);
+            let number = refusal.and_then(|rule| reasons.iter().position(|other| std::ptr::eq(*other, rule)));
             text.push_str(&number.map_or(" yes |".to_owned(), |number| format!(" {} |", number + 1)));
         }
         text.push('\n');
@@ -94,8 +109,7 @@ fn place(rule: &Rule) -> String {
 
 fn words(text: &str) -> String {
     let marks = [("{flag}", "it"), ("{from}", "the source"), ("{to}", "the destination"), ("{verb}", "the command")];
-    let text =
-        marks.iter().fold(text.replace("{host}", "the other side"), |text, (mark, word)| text.replace(mark, word));
+    let text = marks.iter().fold(text.replace("{host}", "HOST"), |text, (mark, word)| text.replace(mark, word));
     text.strip_prefix("it: ").map_or(text.clone(), str::to_owned)
 }
 

@@ -32,15 +32,16 @@ pub fn run(args: Args) -> Result<Exit> {
     let places = Places::new(&args.ssh)?;
     let mut failures = Failures::default();
     let mut made = 0;
-    for place in places.open_all(&args.locations)? {
+    let asked = places.open_all(&args.locations)?.iter().try_for_each(|place| {
         let question = Question::Make { paths: place.paths(), with_parents: args.parents };
         let answer = place.ask(&question, &places.interrupt, &mut |record| {
-            failures.note(&place, &record);
+            failures.note(place, &record);
             true
         })?;
-        made += answer.finished()?.directories;
-    }
-    let ended = failures.conclude(Exit::Done, "made");
+        made += answer.tally.directories;
+        answer.finished().map(drop)
+    });
+    let ended = asked.and_then(|()| failures.conclude(Exit::Done, "made"));
     if args.json {
         let code = ended.as_ref().map_or_else(|e| e.exit, |exit| *exit) as i32;
         output::line(&list::done(json!({"directories": made, "failed": failures.count, "code": code})).to_string());

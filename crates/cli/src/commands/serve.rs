@@ -33,9 +33,9 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// it reports what it is doing.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
-\x20   thalweg serve --listen [::]:7740 --root /data --ticket-file ticket")]
+\x20   thalweg serve --listen '[::]:7740' --root /data --ticket-file ticket")]
 pub struct Args {
-    /// Where to listen; `[::]:7740` accepts connections to any address of this host, including IPv4
+    /// Where to listen; '[::]:7740' accepts connections to any address of this host, including IPv4
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7740", value_parser = address, env = "THALWEG_LISTEN")]
     listen: String,
     /// The directory that clients see; nothing outside it can be reached. Not needed with [roots] in the configuration

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", conflicts_with = "file", env = "THALWEG_REHEARSED")]
     rehearsed: Option<String>,
     /// Idempotency key: the same job with the same key is not handed in twice, even after it has ended
-    #[arg(long, value_name = "KEY", env = "THALWEG_KEY")]
+    #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// A JSON object
     #[arg(long, env = "THALWEG_JSON")]

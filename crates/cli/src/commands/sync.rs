@@ -40,7 +40,7 @@ struct RemovalArgs {
     #[arg(long, alias = "delete-after")]
     delete: bool,
     /// Remove nothing if more objects than this would go (exit code 25)
-    #[arg(long, value_name = "N", requires = "delete", env = "THALWEG_MAX_DELETE")]
+    #[arg(long, value_name = "N", env = "THALWEG_MAX_DELETE")]
     max_delete: Option<u64>,
     /// Keep objects that are replaced or removed, under their paths below this directory of DST
     #[arg(long, value_name = "DIR", env = "THALWEG_BACKUP_DIR")]

@@ -115,8 +115,12 @@ struct State {
 }
 
 impl State {
+    fn paths(self) -> Result<Paths> {
+        Ok(Paths::from_env()?.with_state(self.state_dir))
+    }
+
     fn issue(self) -> Result<Issue> {
-        crate::coordinator::issue(&Paths::from_env()?.with_state(self.state_dir))
+        crate::coordinator::issue(&self.paths()?)
     }
 }
 
@@ -153,7 +157,14 @@ fn create(new: New) -> Result<Exit> {
         class_max: new.class_max,
         may_manage: new.manage_rates,
     };
-    let issue = new.state.issue()?;
+    let paths = new.state.paths()?;
+    if daemon::hosts::has_head(&paths.state) {
+        return Err(exit::usage(
+            "this host belongs to an endpoint that another host heads: a ticket made here would let nobody in",
+            "make the ticket at the head",
+        ));
+    }
+    let issue = crate::coordinator::issue(&paths)?;
     let (limited, ticket) = issue.create(limits)?;
     let path = limited.limits.scope.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/');
     let text = if new.link { ticket.to_link(&path) } else { ticket.to_text() };

@@ -10,8 +10,6 @@ use model::{Change, Failure, FailureKind};
 use mover::receiver::{BUFFERED, Tally};
 use mover::{Ending, Removal, Report};
 use plan::{StreamInputs, stream_table};
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
 use transfer::{Direction, Ended};
 
 /// Failures that are shown; the rest is counted.
@@ -31,7 +29,8 @@ pub fn failures(ended: &Ended, shown_max: usize) -> Vec<String> {
     let mut lines: Vec<_> = ended.failures.iter().take(shown_max).map(line).collect();
     let more = ended.failures.len().saturating_sub(shown_max) as u64 + ended.failures_not_kept;
     if more > 0 {
-        lines.push(format!("and {} more (--report FILE lists them)", super::grouped(more)));
+        let where_all = if ended.failures_not_kept == 0 { " (--report FILE lists them)" } else { "" };
+        lines.push(format!("and {} more{where_all}", super::grouped(more)));
     }
     lines
 }
@@ -241,27 +240,4 @@ pub fn streams(ended: &Ended) -> Vec<String> {
     let mut lines = vec!["streams between these two hosts, by round trip time:".to_owned()];
     lines.extend(stream_table(&inputs).into_iter().map(row));
     lines
-}
-
-/// Lists what failed, in a form that `--files-from` takes: a path a line, as its bytes are, reasons in lines that begin
-/// with `# `. If a path holds a line feed, every path ends with a NUL byte instead and there are no reasons
-/// (`--files-from0`).
-pub fn write_report(file: &Path, ended: &Ended) -> io::Result<()> {
-    let mut out = BufWriter::new(std::fs::File::create(file)?);
-    let failed = || ended.failures.iter().filter(|failure| failure.kind != FailureKind::Special);
-    let needs_nul = failed().any(|failure| failure.path.contains(&b'\n'));
-    for failure in failed() {
-        // A list of files takes a first `#` for a comment.
-        let prefix: &[u8] = if failure.path.first().is_some_and(|b| b"#;".contains(b)) { b"./" } else { b"" };
-        if needs_nul {
-            out.write_all(&[prefix, &failure.path, b"\0"].concat())?;
-        } else {
-            writeln!(out, "# {}: {}", failure.kind, Escaped(failure.message.as_bytes()))?;
-            out.write_all(&[prefix, &failure.path, b"\n"].concat())?;
-        }
-    }
-    if ended.failures_not_kept > 0 && !needs_nul {
-        writeln!(out, "# and {} more", ended.failures_not_kept)?;
-    }
-    out.flush()
 }

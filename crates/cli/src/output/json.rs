@@ -95,8 +95,8 @@ impl Events {
         self.write("error", &Problem { message: &error.message, hint, code: error.exit as i32, retry_seconds });
     }
 
-    pub fn done(&self, ended: &Ended, exit: Exit) {
-        self.write("done", &Done::of(ended, exit));
+    pub fn done(&self, ended: &Ended, durable: &str, exit: Exit) {
+        self.write("done", &Done::of(ended, durable, exit));
     }
 
     fn write(&self, event: &'static str, fields: &impl Serialize) {
@@ -461,7 +461,7 @@ fn at_the_end(report: &Report) -> Snapshot {
 }
 
 impl Done {
-    fn of(ended: &Ended, exit: Exit) -> Done {
+    fn of(ended: &Ended, durable: &str, exit: Exit) -> Done {
         let said = |text: &str| (!text.is_empty()).then(|| Escaped(text.as_bytes()).to_string());
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
@@ -482,7 +482,7 @@ impl Done {
             seconds: rounded(ended.seconds),
             bytes_per_second: ended.rate().bytes_per_second as u64,
             first_byte_seconds: ended.first_byte_seconds.map(rounded),
-            durable: report.and_then(|report| said(&report.durable)),
+            durable: said(durable),
             verify: match ended.options.verify {
                 Verify::Stream => ended.options.digest.name().to_owned(),
                 Verify::Reread => format!("{}+reread", ended.options.digest),

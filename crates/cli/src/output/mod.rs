@@ -9,6 +9,7 @@ pub mod json;
 pub mod list;
 pub mod meant;
 pub mod progress;
+pub mod report;
 
 use crate::exit::{self, Error};
 use model::name::Escaped;

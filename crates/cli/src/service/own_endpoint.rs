@@ -3,6 +3,7 @@
 //! It has a state directory below the hub's, and is known to the hub as `here`. It ends with the hub; that of a hub that was killed
 //! goes on until the next hub puts its own in its place, which goes on with what it was at. Not here: what an endpoint does (`commands::serve`).
 
+use crate::args::elsewhere::withhold_variables;
 use crate::exit::{Result, error, plain};
 use crate::output;
 use daemon::StateLock;
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// What the hub calls it.
 const NAME: &str = "here";
+
+/// Variables that are for it as well. All others were meant for the hub.
+const VARIABLES: [&str; 4] = ["THALWEG_CONFIG", "THALWEG_PROFILE", "THALWEG_SYSTEM_CONFIG", "THALWEG_LOG"];
 
 /// For one that is in the way to end: it has a minute itself.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -34,10 +38,7 @@ impl OwnEndpoint {
         let mut command = Command::new(std::env::current_exe().map_err(|e| failed(&e))?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--name", NAME, "--root"]).arg(root);
         command.arg("--state-dir").arg(&state).arg("--ticket-file").arg(&ticket);
-        // Its own settings, not those that were meant for the hub.
-        for name in ["THALWEG_LISTEN", "THALWEG_STATE_DIR", "THALWEG_SERVE", "THALWEG_HOST"] {
-            command.env_remove(name);
-        }
+        withhold_variables(&mut command, &VARIABLES);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| failed(&e))?;
         let mut ready = String::new();
         let said = child.stdout.take().map(|said| BufReader::new(said).read_line(&mut ready));

@@ -123,6 +123,11 @@ impl Reader<'_> {
                 let what = format!("the root {} is not at a store", shown(&text));
                 return Err(self.wrong(at, &what, &format!("{hint}; a directory is served by --root")));
             };
+            let scheme = location.scheme();
+            if !matches!(scheme.split('+').next(), Some("s3" | "dav" | "davs")) {
+                let why = "an endpoint's roots lie in buckets or at WebDAV servers";
+                return Err(self.wrong(at, &format!("the root {} is at {scheme}://: {why}", shown(&text)), hint));
+            }
             parsed.roots.insert(name, location);
         }
         Ok(())
@@ -191,7 +196,7 @@ impl Reader<'_> {
             Where::CommandLine => format!("--{} can be given only on the command line", setting.flag),
             Where::OwnTable => format!("write it below [{command}], outside every profile"),
         };
-        let why = "it removes or replaces something, or weakens protection";
+        let why = "it removes or replaces something, weakens protection, or says what one command is about";
         Err(self.wrong(at, &format!("{} cannot be set here: {why}", setting.flag), &hint))
     }
 
@@ -279,6 +284,16 @@ mod tests {
     }
 
     #[test]
+    fn roots_lie_in_buckets_and_at_webdav_servers() {
+        let parsed = read("[roots]\na = 's3://b'\nb = 's3+lab://b/p'\nc = 'davs://h/p'\nd = 'dav://h/p'\n").unwrap();
+        assert_eq!(parsed.roots.len(), 4);
+        for scheme in ["sftp", "ftp", "gsiftp", "sshftp", "https", "other"] {
+            let (said, _) = refusal(&format!("[roots]\nx = '{scheme}://h/p'"));
+            assert!(said.contains("lie in buckets or at WebDAV servers"), "{said}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_named_with_line_and_what_was_meant() {
         for (text, message, hint) in [
             ("a\n= 1", "c.toml:1:", "the file is TOML"),
@@ -304,6 +319,8 @@ mod tests {
             ("[profiles]\nx = 1", "c.toml:2: x is not a table", "a profile is a table"),
             ("[profiles.zettar]\nretries = 1", "c.toml:1: profile zettar is taken", "choose another"),
             ("[profiles.a.pc]\nretries = 1", "c.toml:1: unknown table pc", "did you mean [cp]?"),
+            ("[roots]\nx = 'a/b'", "c.toml:2: the root x is not at a store", "served by --root"),
+            ("[roots]\nx = 'sftp://h/a'", "c.toml:2: the root x is at sftp://: an endpoint's", "s3+NAME://BUCKET"),
         ] {
             let (said, advice) = refusal(text);
             assert!(said.starts_with(message), "{text}: {said}");

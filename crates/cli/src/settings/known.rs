@@ -85,15 +85,20 @@ pub fn check(command: &Command, setting: &Setting) -> Result<()> {
     }
 }
 
-/// The program with other defaults for the flags of one command.
-pub fn with_defaults(program: Command, words: &[&str], defaults: &[(Id, Vec<String>)]) -> Command {
-    if let [word, rest @ ..] = words {
-        return program.mut_subcommand(*word, |command| with_defaults(command, rest, defaults));
+/// The program with one command changed.
+pub fn changed(program: Command, words: &[&str], change: impl FnOnce(Command) -> Command) -> Command {
+    match words {
+        [word, rest @ ..] => program.mut_subcommand(*word, |command| changed(command, rest, change)),
+        [] => change(program),
     }
-    defaults.iter().fold(program, |command, (id, values)| {
+}
+
+/// A command with other defaults for its flags.
+pub fn with_defaults(command: Command, defaults: &[(Id, &Setting)]) -> Command {
+    defaults.iter().fold(command, |command, (id, setting)| {
         command.mut_arg(id, |arg| {
             // The definition lives as long as the program, and is changed once.
-            let values = values.iter().map(|value| &*Box::leak(value.clone().into_boxed_str()));
+            let values = setting.values.iter().map(|value| &*Box::leak(value.clone().into_boxed_str()));
             arg.required(false).required_unless_present(Resettable::<Id>::Reset).default_values(values)
         })
     })

@@ -2,10 +2,10 @@
 //!
 //! `file` reads one file, `known` is what may stand in it: the flags of the commands, read off the command line's own
 //! definition, so that a flag needs no second entry here. A setting becomes the flag's default before the command line is
-//! read; flag and variable take precedence over it without further work.
+//! read: flag and variable take precedence over it. One that they exclude is left out (`args::precedence`).
 //! Invariants: a file that somebody else could have changed is not read (`daemon::trust`); a destructive flag is set in its
 //! command's own table or not at all (`args::destructive`); of two settings the one from the nearer place wins (profile, user's file, system's file), and at one place
-//! the one for the narrower command; a file with an unknown key or a wrong value changes nothing and ends the program.
+//! the one for the narrower command, also where they exclude each other; a file with an unknown key or a wrong value changes nothing and ends the program.
 
 pub mod file;
 pub mod known;
@@ -15,9 +15,10 @@ mod setting;
 
 pub use setting::{Layer, Place, Setting};
 
+use crate::args::precedence::{is_dry_run, is_excluded};
 use crate::exit::{Error, Result, of_file, usage};
 use crate::output::shown;
-use clap::Command;
+use clap::{Command, Id};
 use cluster::ClusterTable;
 use daemon::trust::open_file;
 use file::Parsed;
@@ -118,18 +119,29 @@ impl Settings {
         self.all.iter().find(|setting| covers(setting))
     }
 
-    /// Makes the settings for one command the defaults of its flags.
-    pub fn apply(&self, program: Command, command: &[&str]) -> Result<Command> {
-        let mut chosen = Vec::new();
-        if let Some(leaf) = known::command_at(&program, command) {
-            for (id, flag) in known::flags(leaf) {
-                if let Some(setting) = self.find(command, &flag) {
-                    known::check(leaf, setting)?;
-                    chosen.push((id, setting.values.clone()));
-                }
+    /// Makes the settings for one command the defaults of its flags, but for those that a stronger setting excludes, or something of
+    /// `held`: what the command line and variables give.
+    pub fn apply(&self, program: Command, command: &[&str], held: &[Id]) -> Result<Command> {
+        let Some(leaf) = known::command_at(&program, command) else { return Ok(program) };
+        let mut chosen: Vec<(Id, &Setting)> = Vec::new();
+        for setting in &self.all {
+            let is_strongest = self.find(command, &setting.flag).is_some_and(|found| std::ptr::eq(found, setting));
+            let arg = leaf.get_arguments().find(|arg| arg.get_long() == Some(setting.flag.as_str()));
+            let Some(arg) = arg.filter(|_| is_strongest) else { continue };
+            known::check(leaf, setting)?;
+            let excludes = |id: &Id| !is_dry_run(arg) && is_excluded(leaf, arg, std::slice::from_ref(id));
+            // What a variable says holds; where it switches the setting off, that excludes nothing.
+            let is_said_by_variable = arg.get_env().is_some_and(|name| std::env::var_os(name).is_some());
+            if is_said_by_variable || held.iter().any(excludes) {
+                continue;
+            }
+            match chosen.iter().find(|(id, other)| !other.is_off() && !setting.is_off() && excludes(id)) {
+                Some((_, other)) if other.is_beside(setting) => return Err(setting.contradicts(other)),
+                Some(_) => {}
+                None => chosen.push((arg.get_id().clone(), setting)),
             }
         }
-        Ok(known::with_defaults(program, command, &chosen))
+        Ok(known::changed(program, command, |leaf| known::with_defaults(leaf, &chosen)))
     }
 }
 
@@ -206,7 +218,7 @@ mod tests {
     #[test]
     fn a_setting_is_a_default_and_what_is_typed_wins() {
         let found = settings(&[(Layer::User, "[cp]\nretries = 7\nquiet = true\nverbose = 2\n")], None).unwrap();
-        let program = || found.apply(crate::args::Cli::command(), &["cp"]).unwrap();
+        let program = || found.apply(crate::args::Cli::command(), &["cp"], &[]).unwrap();
         let read = |words: &[&str]| {
             let matches = program().try_get_matches_from(words).unwrap();
             let cp = matches.subcommand().unwrap().1;
@@ -217,14 +229,54 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_gives_way_to_what_excludes_it() {
+        let text = "[cp]\ncompare = 'mtime'\nkeep-going = true\nstreams = 8\nfiles-from = 'list'\nreserve = 'program'\n\
+                    [profiles.p.cp]\nchecksum = true\ndetach = false\n";
+        let is_set = |held: &[&'static str], profile, id: &str| {
+            let found = settings(&[(Layer::User, text)], profile).unwrap();
+            let held: Vec<Id> = held.iter().map(|id| Id::from(*id)).collect();
+            let program = found.apply(crate::args::Cli::command(), &["cp"], &held).unwrap();
+            let mut arguments = program.find_subcommand("cp").unwrap().get_arguments();
+            let arg = arguments.find(|arg| arg.get_id().as_str() == id).unwrap();
+            !arg.get_default_values().is_empty()
+        };
+        for (held, id) in [
+            ("checksum", "compare"),
+            ("size_only", "compare"),
+            ("fail_fast", "keep_going"),
+            ("plan", "streams"),
+            ("files_from0", "files_from"),
+        ] {
+            assert!(is_set(&[], None, id) && !is_set(&[held], None, id), "{held} {id}");
+        }
+        assert!(is_set(&[], Some("p"), "checksum") && !is_set(&[], Some("p"), "compare"), "the profile is stronger");
+        assert!(is_set(&[], Some("p"), "reserve"), "what is switched off excludes nothing");
+        let both = settings(&[(Layer::User, "[cp]\ncompare = 'mtime'\nchecksum = true\n")], None).unwrap();
+        let error = both.apply(crate::args::Cli::command(), &["cp"], &[]).unwrap_err();
+        assert_eq!(error.message, "/x/config.toml:3: checksum and compare exclude each other");
+    }
+
+    #[test]
     fn a_flag_that_must_be_given_may_come_from_a_file() {
         let found = settings(&[(Layer::System, "[serve]\nroot = '/data'\nadvertise = ['a', 'b:1']\n")], None).unwrap();
         let matches =
-            found.apply(crate::args::Cli::command(), &["serve"]).unwrap().try_get_matches_from(["t", "serve"]);
+            found.apply(crate::args::Cli::command(), &["serve"], &[]).unwrap().try_get_matches_from(["t", "serve"]);
         let matches = matches.unwrap();
         let serve = matches.subcommand().unwrap().1;
         assert_eq!(serve.get_one::<PathBuf>("root").unwrap(), Path::new("/data"));
         assert_eq!(serve.get_many::<String>("advertise").unwrap().collect::<Vec<_>>(), ["a", "b:1"]);
+    }
+
+    #[test]
+    fn the_settings_of_the_packaged_service_name_its_state_to_every_command_that_asks_for_it() {
+        let text = include_str!("../../../../packaging/endpoint.toml");
+        let found = settings(&[(Layer::Named, text)], None).unwrap();
+        let commands: [&[&str]; 6] =
+            [&["serve"], &["ticket", "new"], &["log"], &["buffer", "ls"], &["contract", "ls"], &["host", "init"]];
+        for command in commands {
+            let state = found.find(command, "state-dir").unwrap();
+            assert_eq!(state.values, ["/var/lib/thalweg/state"], "{command:?}");
+        }
     }
 
     #[test]
@@ -258,9 +310,9 @@ mod tests {
     #[test]
     fn a_wrong_value_names_its_line() {
         let found = settings(&[(Layer::User, "# first\n[cp]\nstreams = 'many'\n")], None).unwrap();
-        let error = found.apply(crate::args::Cli::command(), &["cp"]).unwrap_err();
+        let error = found.apply(crate::args::Cli::command(), &["cp"], &[]).unwrap_err();
         assert!(error.message.starts_with("/x/config.toml:3: streams: invalid value 'many'"), "{}", error.message);
-        assert!(found.apply(crate::args::Cli::command(), &["serve"]).is_ok(), "it cannot be set for serve");
+        assert!(found.apply(crate::args::Cli::command(), &["serve"], &[]).is_ok(), "it cannot be set for serve");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One setting: a value for a flag, and the file it comes from.
 
 use crate::args::destructive::{Where, place_of};
+use crate::exit::{Error, usage};
 use crate::output::shown;
 use model::mutant;
 use std::path::PathBuf;
@@ -54,6 +55,26 @@ impl Origin {
     /// `profile fast, /home/a/.config/thalweg/config.toml:12`.
     pub fn text(&self) -> String {
         format!("{}, {}:{}", self.layer.word(), shown(&self.file), self.line)
+    }
+}
+
+impl Setting {
+    /// It switches something off, and so excludes nothing.
+    pub fn is_off(&self) -> bool {
+        self.values == ["false"]
+    }
+
+    /// Both stand in the table of one command. Those for all commands may be meant for two of them.
+    pub fn is_beside(&self, other: &Setting) -> bool {
+        let (own, its) = (&self.origin, &other.origin);
+        !self.command.is_empty() && self.command == other.command && own.layer == its.layer && own.file == its.file
+    }
+
+    /// For two that exclude each other in the table of one command.
+    pub fn contradicts(&self, other: &Setting) -> Error {
+        let Origin { file, line, .. } = &self.origin;
+        let text = format!("{}:{line}: {} and {} exclude each other", shown(file), self.flag, other.flag);
+        usage(text, "remove one of the two lines")
     }
 }
 

@@ -3,7 +3,7 @@
 //! Not here: who does what (`daemon::crew`).
 
 use super::here::{self, Here};
-use super::orders::{LINE_EVERY, amounts, finished, sample_of, summary};
+use super::orders::{LINE_EVERY, amounts, finished, sample_of, summary, tell_failures};
 use super::remote::Reachable;
 use super::request::{Finished, HostNames, Request, stopped};
 use crate::exit::{Result, error, of_written, usage};
@@ -35,6 +35,13 @@ struct Side {
     /// The endpoint that tells them, unless they were named.
     told_by: Option<Endpoint>,
     is_here: bool,
+}
+
+impl Side {
+    /// Others work than the host that the endpoint is known by, be it one alone because that one is away.
+    fn is_elsewhere(&self) -> bool {
+        self.told_by.as_ref().is_some_and(|known| self.hosts.iter().any(|host| host.pin != known.pin))
+    }
 }
 
 /// The hosts of a request.
@@ -86,8 +93,8 @@ impl Hosts {
         if is_asked {
             return Ok(Some(hosts));
         }
-        let are_several = hosts.from.hosts.len() + hosts.to.hosts.len() > 2;
-        let suits = are_several && hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits);
+        let has_others = hosts.from.is_elsewhere() || hosts.to.is_elsewhere();
+        let suits = has_others && hosts.with(&Paths::from_env()?, &|| false, &|_| {}, &|_, _| {}, crew::suits);
         Ok(suits.then_some(hosts))
     }
 
@@ -186,7 +193,9 @@ impl Hosts {
         match ended {
             Ok(done) => {
                 here.filter(|_| self.to.is_here).into_iter().for_each(|here| here.forget(&done.voided));
-                Ok(summed_up(request, done, started))
+                let finished = summed_up(request, done, started);
+                tell_failures(events.as_deref(), &finished);
+                Ok(finished)
             }
             Err(_) if interrupt.is_set() => Err(stopped(interrupt)),
             Err(e) => Err(e),
@@ -339,4 +348,25 @@ fn lines(ended: &Ended) -> Vec<String> {
     };
     lines.splice(1..1, ended.hosts.iter().map(of_host));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Pin;
+
+    #[test]
+    fn the_one_host_that_is_left_of_two_is_used_where_the_other_is_away() {
+        let host = |name: &str, key: u8| Endpoint {
+            name: name.into(),
+            addresses: vec![format!("192.0.2.{key}:1")],
+            pin: Pin([key; 32]),
+            added: String::new(),
+        };
+        let side = |hosts: Vec<Endpoint>| Side { hosts, told_by: Some(host("far", 1)), is_here: false };
+        assert!(side(vec![host("far.h2", 2)]).is_elsewhere());
+        assert!(side(vec![host("far", 1), host("far.h2", 2)]).is_elsewhere());
+        assert!(!side(vec![host("far", 1)]).is_elsewhere());
+        assert!(!Side { hosts: vec![host("a", 1)], ..Side::default() }.is_elsewhere());
+    }
 }

@@ -14,7 +14,7 @@ use crate::output::progress::Mode;
 use crate::output::{self, counted, duration};
 use ::transfer::{Direction, Ended, Peers, Sample};
 use daemon::Endpoint;
-use daemon::hand_in::{Desk, HandIn, OrderEnded, OrderNews, TAKES_NONE, Told, job_of};
+use daemon::hand_in::{Desk, HandIn, OrderEnded, OrderNews, TAKES_NONE, Told, job_of, status_of};
 use model::name::Escaped;
 use model::options::Fsync;
 use model::order::{Kind, Reason, Role, Status, Steer};
@@ -103,24 +103,16 @@ impl Ordered {
         } else if request.progress != Mode::None {
             output::note(&format!("{} carries this out as job {id}", executor.name));
         }
-        let mut follower = Follower::new(executor, &self.identity, self.job, request.progress, events);
+        let mut follower = Follower::new(executor, &self.identity, self.job, request.progress, events.clone());
         let told = follower.follow(told, interrupt, true)?;
         if let Some(told) = told {
-            return Ok(finished(request, &told, started));
+            let finished = finished(request, &told, started);
+            tell_failures(events.as_deref(), &finished);
+            return Ok(finished);
         }
-        // Ctrl-C is meant for the job; a session that ends is not.
-        let error = match interrupt.exit() {
-            Exit::Interrupted => {
-                self.stop(executor, Steer::Cancel);
-                stopped(interrupt)
-            }
-            exit => {
-                error(exit, "no longer followed; the job goes on", format!("`thalweg job watch {id}` comes back to it"))
-            }
-        };
         Ok(Finished {
             ended: Ended::before_the_start(&request.spec, Direction::Push),
-            error: Some(error),
+            error: Some(self.let_go(executor, interrupt)),
             durable: String::new(),
         })
     }
@@ -129,7 +121,8 @@ impl Ordered {
     pub fn detach(&self, request: &Request, is_json: bool) -> Result<Exit> {
         let interrupt = Interrupt::watch()?;
         let (executor, told) = self.begin(request, &|| interrupt.is_set(), Some(FIRST_LOOK))?;
-        if let Some(failed) = told.as_ref().and_then(error_of) {
+        let Some(told) = told else { return Err(self.let_go(executor, &interrupt)) };
+        if let Some(failed) = told.failure() {
             return Err(failed);
         }
         let id = id_of(&executor.name, self.job);
@@ -140,7 +133,8 @@ impl Ordered {
         Ok(Exit::Done)
     }
 
-    /// Hands the job in where it can be carried out. What is known of it then comes along.
+    /// Hands the job in where it can be carried out. What is known of it then comes along; nothing where the user stopped that,
+    /// and the job may have arrived.
     fn begin(
         &self,
         request: &Request,
@@ -153,39 +147,26 @@ impl Ordered {
             let (kind, job, spec) = (self.kind, self.job, &request.spec);
             let desk = Desk::open(executor, &self.identity)?;
             let warrant_id = net::random_bytes();
-            match desk.hand_in(&HandIn { job, kind, role, executor, peer, spec, warrant_id }, stop) {
-                Err(e) if e.message.contains(TAKES_NONE) && role == Role::Sends => {
-                    failures.push(e.message);
-                    continue;
-                }
-                handed_in => handed_in?,
-            }
-            let begun = Instant::now();
-            let told = loop {
-                let told = desk.ask(job, stop)?;
-                let (status, news) = (status_of(&told.news), &told.news);
-                let has_met = news.files_listed + news.files_failed > 0 || news.is_listing_complete;
-                let is_decided = status.is_end() || status == Status::Waiting || has_met;
-                // One that waits for others to end has not tried to reach anybody.
-                let is_late = status == Status::Queued && begun.elapsed() >= FIRST_LOOK;
-                if is_decided || is_late || patience.is_some_and(|patience| begun.elapsed() >= patience) {
-                    break told;
-                }
-                std::thread::park_timeout(LOOK / 4);
-            };
-            if !is_out_of_reach(&told.news) {
-                return Ok((executor, Some(told)));
-            }
-            failures.push(Escaped(told.news.text.as_bytes()).to_string());
-            // It may be tried elsewhere only when it is not tried here any more.
-            desk.steer(job, Steer::Cancel, stop)?;
-            while !status_of(&desk.ask(job, stop)?.news).is_end() {
-                std::thread::park_timeout(LOOK);
+            match begin_at(&desk, &HandIn { job, kind, role, executor, peer, spec, warrant_id }, stop, patience) {
+                Ok(Ok(told)) => return Ok((executor, Some(told))),
+                Ok(Err(failure)) => failures.push(failure),
+                Err(_) if stop() => return Ok((executor, None)),
+                Err(e) => return Err(e),
             }
         }
         let (from, to) = (&self.from.name, &self.to.name);
         let text = format!("neither {from} nor {to} can reach the other: {}", failures.join("; and the other way, "));
         Err(error(Exit::Unreachable, text, "open a port of one of them to the other, or copy to this host first"))
+    }
+
+    /// The user stopped the command. Ctrl-C is meant for the job; a session that ends is not.
+    fn let_go(&self, executor: &Endpoint, interrupt: &Interrupt) -> Error {
+        if interrupt.exit() == Exit::Interrupted {
+            self.stop(executor, Steer::Cancel);
+            return stopped(interrupt);
+        }
+        let hint = format!("`thalweg job watch {}` comes back to it", id_of(&executor.name, self.job));
+        error(interrupt.exit(), "no longer followed; the job goes on", hint)
     }
 
     fn stop(&self, executor: &Endpoint, steer: Steer) {
@@ -197,6 +178,42 @@ impl Ordered {
             output::note(&format!("the job goes on: {}; `thalweg job cancel {id}` ends it", e.message));
         }
     }
+}
+
+/// Hands a job in at one endpoint, and looks on until it has begun. One that is not carried out there comes back as the reason: it
+/// may be tried elsewhere.
+fn begin_at(
+    desk: &Desk,
+    handed_in: &HandIn<'_>,
+    stop: &dyn Fn() -> bool,
+    patience: Option<Duration>,
+) -> Result<Result<Told, String>> {
+    let job = handed_in.job;
+    match desk.hand_in(handed_in, stop) {
+        Err(e) if e.message.contains(TAKES_NONE) && handed_in.role == Role::Sends => return Ok(Err(e.message)),
+        ended => ended?,
+    }
+    let begun = Instant::now();
+    let told = loop {
+        let told = desk.ask(job, stop)?;
+        let (status, news) = (told.status(), &told.news);
+        let has_met = news.files_listed + news.files_failed > 0 || news.is_listing_complete;
+        let is_decided = status.is_end() || status == Status::Waiting || has_met;
+        // One that waits for others to end has not tried to reach anybody.
+        let is_late = status == Status::Queued && begun.elapsed() >= FIRST_LOOK;
+        if is_decided || is_late || patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            break told;
+        }
+        std::thread::park_timeout(LOOK / 4);
+    };
+    if !is_out_of_reach(&told.news) {
+        return Ok(Ok(told));
+    }
+    desk.steer(job, Steer::Cancel, stop)?;
+    while !desk.ask(job, stop)?.status().is_end() {
+        std::thread::park_timeout(LOOK);
+    }
+    Ok(Err(Escaped(told.news.text.as_bytes()).to_string()))
 }
 
 /// Follows a job, from whatever place it was handed in.
@@ -232,7 +249,7 @@ impl<'a> Follower<'a> {
         let (mut told, mut away) = (first, None::<Instant>);
         loop {
             if let Some(told) = told.take() {
-                let status = status_of(&told.news);
+                let status = told.status();
                 if status.is_end() {
                     return Ok(Some(told));
                 }
@@ -302,10 +319,6 @@ pub fn id_of(executor: &str, job: JobId) -> String {
     format!("{executor}/{job}")
 }
 
-pub fn status_of(news: &OrderNews) -> Status {
-    Status::from_number(news.status).unwrap_or(Status::Queued)
-}
-
 fn is_out_of_reach(news: &OrderNews) -> bool {
     status_of(news) == Status::Waiting && news.reason == Reason::Unreachable as u32 && news.files_listed == 0
 }
@@ -349,24 +362,6 @@ pub(super) fn sample_of(news: &OrderNews, time: Duration) -> Sample {
         ..Counts::default()
     };
     Sample::told(counts, news.is_listing_complete, rate, time)
-}
-
-/// What an ended job failed with, as the command would have said it.
-pub fn error_of(told: &Told) -> Option<Error> {
-    let status = status_of(&told.news);
-    let ended = told.ended.as_ref().filter(|_| status.is_end())?;
-    let exit = match Exit::from_number(ended.code as i32) {
-        // Whatever its code says.
-        Exit::Done if status != Status::Succeeded => Exit::Failed,
-        exit => exit,
-    };
-    let shown = |text: &str| Escaped(text.as_bytes()).to_string();
-    let hint = Some(shown(&ended.hint)).filter(|hint| !hint.is_empty());
-    let message = match ended.text.is_empty() {
-        true => format!("the endpoint says that the job is {status}, and not why"),
-        false => shown(&ended.text),
-    };
-    (exit != Exit::Done).then_some(Error { exit, message, hint })
 }
 
 /// What an ended job left, as lines for a person.
@@ -419,12 +414,23 @@ pub(super) fn finished(request: &Request, told: &Told, started: Instant) -> Fini
         ended.failures = events.failures.iter().map(failure).collect();
         ended.failures_not_kept = events.untold;
     }
-    if request.progress != Mode::None && error_of(told).is_none() {
+    let error = told.failure();
+    if request.progress != Mode::None && error.is_none() {
         summary(told.news.kind, found, &output::shown(&ended.destination)).iter().for_each(|line| output::note(line));
     }
-    let is_kept = !matches!(request.spec.options.fsync, Fsync::Never);
-    let durable = if is_kept { found.durable.clone() } else { String::new() };
-    Finished { ended, error: error_of(told), durable }
+    let durable = match request.spec.options.fsync {
+        // Whatever an endpoint says of it.
+        Fsync::Never if !found.durable.is_empty() => Fsync::Never.name().to_owned(),
+        _ => found.durable.clone(),
+    };
+    Finished { ended, error, durable }
+}
+
+/// The endpoint tells its failures with the end of a job.
+pub(super) fn tell_failures(events: Option<&Events>, finished: &Finished) {
+    if let Some(events) = events {
+        finished.ended.failures.iter().for_each(|failure| events.file(failure));
+    }
 }
 
 #[cfg(test)]
@@ -469,7 +475,7 @@ mod tests {
             assert_eq!((sample.counts.files_done, sample.seconds), (most, 3.0));
             let told = Told { news, ended: Some(ended), events: None };
             // One that failed is no success, whatever code it has.
-            assert!(error_of(&told).is_some_and(|e| e.exit != Exit::Done && !e.message.is_empty()), "{most}");
+            assert!(told.failure().is_some_and(|e| e.exit != Exit::Done && !e.message.is_empty()), "{most}");
             assert!(!crate::commands::job::shown(&told).is_empty());
         }
     }

@@ -9,6 +9,7 @@ use ::transfer::{Direction, Ended};
 use model::options::Buffer;
 use model::set::Catalogue;
 use model::{Exit, Location, TransferSpec};
+use mover::Ending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::spool::Spool;
@@ -93,6 +94,21 @@ impl Finished {
 
     pub fn exit(&self) -> Exit {
         self.error.as_ref().map_or(Exit::Done, |error| error.exit)
+    }
+
+    /// It came to every file, whatever became of each.
+    pub fn is_whole(&self, request: &Request) -> bool {
+        let Finished { ended, error, .. } = self;
+        match (error, &ended.report) {
+            (None, _) => true,
+            (Some(_), Some(report)) => matches!(report.ending, Ending::Finished(_)),
+            // Another host carried it out, and tells its code.
+            (Some(error), None) => {
+                let came = matches!(error.exit, Exit::Partial | Exit::Changed)
+                    || error.exit == Exit::Integrity && ended.files_failed > 0;
+                came && !request.spec.bounds.is_fail_fast
+            }
+        }
     }
 
     /// Something beside the copy failed: the figures stay, and so does the exit code of what failed before.

@@ -27,8 +27,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Flags that mean nothing on another host.
-const LEFT_OUT: [&str; 1] = ["progress"];
+/// Flags that mean nothing on another host, or nothing between two: a variable or a setting may be meant for other copies.
+const LEFT_OUT: [&str; 3] = ["progress", "paths", "wait"];
 /// A list travels as what is in it. An older program would take the flag for a file of its own.
 const LISTS: [&str; 2] = ["--files-from=", "--files-from0="];
 /// Rules travel as one list in their order: the files that hold some are on this host.

@@ -79,6 +79,14 @@ fn a_sender_leaves_what_is_buffered_and_the_endpoint_delivers_it_after_a_kill() 
     buffered(&ran);
     assert!(held(&bed) > 0);
     server.kill();
+    // Nobody hears what is asked of it now, and nobody does it later.
+    let ask = |words: &[&str]| bed.finish(bed.command("server", &[&["buffer"][..], words].concat()));
+    let job = ask(&["ls", "--json"]).succeeded().events()[0]["job"].as_str().unwrap().to_owned();
+    for words in [&["drop", &job][..], &["drain"]] {
+        let refused = ask(words);
+        assert_eq!(refused.code, Some(1), "{words:?}: {}", refused.stderr);
+        assert!(refused.error().contains("no endpoint runs with the buffer"), "{words:?}: {}", refused.stderr);
+    }
     let server = serve(&bed);
     until("delivery without the sender", || held(&bed) == 0);
     assert_same(bed.path("src"), bed.path("root/b"));

@@ -3,6 +3,7 @@
 use crate::bed::{Bed, Ran};
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 const USER_FILE: &str = "client/config_home/thalweg/config.toml";
 
@@ -59,6 +60,52 @@ fn a_setting_reaches_the_command_and_a_flag_wins_over_it() {
     bed.run(&["cp", "--config", "/dev/null", "--chmod", "644", "f", "by-none"]).succeeded();
 }
 
+/// A command with a variable.
+fn with(bed: &Bed, (name, value): (&str, &str), args: &[&str]) -> Ran {
+    let mut command = bed.command("client", args);
+    command.env(name, value);
+    bed.finish(command)
+}
+
+#[test]
+fn a_setting_or_a_variable_gives_way_to_a_flag_that_excludes_it() {
+    let bed = Bed::new();
+    let then = SystemTime::now() - Duration::from_secs(3600);
+    let put = || {
+        for (path, content) in [("a/f", b"one"), ("b/f", b"two")] {
+            let file = bed.write(path, content);
+            fs::File::options().append(true).open(file).unwrap().set_modified(then).unwrap();
+        }
+    };
+    let is_sent = || fs::read(bed.path("b/f")).unwrap() == b"one";
+    put();
+    bed.write(USER_FILE, b"[sync]\ncompare = 'mtime'\n[ls]\njson = true\n");
+    bed.run(&["sync", "a/", "b/"]).succeeded();
+    assert!(!is_sent(), "both have the same size and time");
+    bed.run(&["sync", "-c", "a/", "b/"]).succeeded();
+    assert!(is_sent());
+    assert_eq!(bed.run(&["ls", "--print0", "a/"]).succeeded().stdout, b"f\0");
+    bed.write(USER_FILE, b"");
+    put();
+    with(&bed, ("THALWEG_COMPARE", "size"), &["cp", "-c", "a/", "b/"]).succeeded();
+    assert!(is_sent());
+    assert_eq!(with(&bed, ("THALWEG_JSON", "false"), &["ls", "--print0", "a/"]).succeeded().stdout, b"f\0");
+    bed.write(USER_FILE, b"[ls]\njson = true\n");
+    assert_eq!(with(&bed, ("THALWEG_PRINT0", "true"), &["ls", "a/"]).succeeded().stdout, b"f\0");
+}
+
+#[test]
+fn a_variable_for_one_way_of_using_a_command_does_not_stand_in_the_way_of_another() {
+    let bed = Bed::new();
+    bed.write("a/f", b"f");
+    with(&bed, ("THALWEG_MAX_DELETE", "0"), &["sync", "a/", "b/"]).succeeded();
+    fs::remove_file(bed.path("a/f")).unwrap();
+    let ran = with(&bed, ("THALWEG_MAX_DELETE", "0"), &["sync", "--delete", "a/", "b/"]);
+    assert_eq!((ran.code, bed.path("b/f").exists()), (Some(25), true), "{}", ran.stderr);
+    let ran = bed.run(&["sync", "--max-delete", "9", "a/", "b/"]);
+    assert!(ran.code == Some(2) && ran.error().contains("give --delete too"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_mistake_in_a_file_ends_the_command_and_says_what_was_meant() {
     let bed = Bed::new();
@@ -67,6 +114,11 @@ fn a_mistake_in_a_file_ends_the_command_and_says_what_was_meant() {
         ("retires = 3\n", "unknown setting retires", "did you mean retries?"),
         ("[cp]\n\nstreams = 'many'\n", "streams: invalid value 'many' for '--streams <N>'", "`thalweg cp --help`"),
         ("[cp]\nquiet = 3\n", "quiet: it is switched on or off", "write quiet = true"),
+        (
+            "[cp]\nchecksum = true\ncompare = 'size'\n",
+            "compare and checksum exclude each other",
+            "remove one of the two",
+        ),
         ("retries = \n", "", "the file is TOML"),
     ] {
         bed.write(USER_FILE, file.as_bytes());

@@ -76,6 +76,41 @@ fn a_report_with_a_line_feed_in_a_path_ends_its_paths_with_nul() {
 }
 
 #[test]
+fn a_run_that_reaches_nobody_leaves_the_list_of_what_is_to_be_retried() {
+    let (bed, mut server) = Bed::with_endpoint();
+    for name in ["a", "b"] {
+        bed.write(&format!("t/{name}"), b"x");
+        fs::create_dir_all(bed.path(format!("root/in/{name}"))).unwrap();
+    }
+    assert_eq!(bed.run(&["cp", "--report", "failed", "t/", "lab:in/"]).code, Some(23));
+    let listed = fs::read_to_string(bed.path("failed")).unwrap();
+    assert!(listed.ends_with("\nb\n") || listed.ends_with("\na\n"), "{listed}");
+    server.kill();
+    let ran = bed.run(&["cp", "--files-from", "failed", "--report", "failed", "--retries", "0", "t/", "lab:in/"]);
+    assert!(matches!(ran.code, Some(5 | 43)), "{:?} {}", ran.code, ran.stderr);
+    assert!(ran.stderr.contains("failed is left as it was"), "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(bed.path("failed")).unwrap(), listed);
+    // An empty list would say that nothing is left to do.
+    bed.run(&["cp", "--report", "none", "--retries", "0", "t/", "lab:in/"]);
+    assert!(!bed.path("none").exists());
+}
+
+#[test]
+fn what_failed_is_retried_by_its_list_with_and_without_a_slash_behind_the_source() {
+    let bed = Bed::new();
+    bed.write("s/t/a", b"x");
+    bed.write("s/t/b", b"x");
+    for (source, to, at, base) in [("s/t/", "one/", "one/a", "s/t/"), ("s/t", "two/", "two/t/a", "s/")] {
+        let at = bed.path(at);
+        fs::create_dir_all(&at).unwrap();
+        assert_eq!(bed.run(&["cp", "--report", "failed", source, to]).code, Some(23), "{source}");
+        fs::remove_dir(&at).unwrap();
+        let done = bed.run(&["cp", "--json", "--files-from", "failed", base, to]).succeeded().done();
+        assert_eq!((&done["files"]["ok"], fs::read(&at).unwrap()), (&1.into(), b"x".to_vec()), "{source}");
+    }
+}
+
+#[test]
 fn a_file_that_changes_all_the_time_is_reported_and_not_published() {
     let (bed, _server) = Bed::with_endpoint();
     bed.write("t/quiet", b"quiet");

@@ -174,7 +174,9 @@ fn what_a_ticket_does_not_allow_is_refused() {
     bed.run(&["rm", "-r", "lab:box/d"]).succeeded();
     assert_eq!(bed.run(&["rm", "-r", "lab:box"]).code, Some(2));
     assert_eq!(bed.run(&["mv", "lab:box", "lab:box/x"]).code, Some(2));
-    assert_eq!(bed.run(&["mkdir", "lab:other"]).code, Some(6));
+    let refused = bed.run(&["mkdir", "--json", "lab:box/made", "lab:other"]);
+    let done = refused.done();
+    assert_eq!((refused.code, &done["code"], &done["directories"]), (Some(6), &6.into(), &1.into()), "{done}");
 
     let (bed, _server) = limited(&["--path", "drop", "--write-only"]);
     bed.write("root/drop/others", b"o");
@@ -309,6 +311,9 @@ fn lists_are_those_of_coreutils_both_ways() {
     fs::write(bed.path("manifest"), manifest).unwrap();
     let done = bed.run(&["sum", "--json", "-c", "manifest", "lab:t"]).succeeded().done();
     assert_eq!((&done["ok"], &done["different"], &done["by"]), (&6.into(), &0.into(), &"crc64nvme".into()));
+    bed.write("broken", b"06480215  plain\nno digest\n");
+    let broken = bed.run(&["sum", "--json", "-c", "broken", "lab:t"]);
+    assert_eq!((broken.code, &broken.done()["code"]), (Some(2), &2.into()), "{}", broken.stderr);
 }
 
 #[test]

@@ -385,6 +385,9 @@ fn endpoints_of_several_hosts_are_one_name_each() {
     for words in [&["cp", "--json", "a:x/d0/f0", "b:f0"][..], &["cp", "--json", "-H", "a:x/", "b:h/"]] {
         assert_eq!(names(&houses.bed.run(words).succeeded().done()), [""; 0], "{words:?}");
     }
+    // A host that joined makes no tickets.
+    let own = houses.bed.finish(houses.bed.command("a2", &["ticket", "new", "--ticket-file", "own"]));
+    assert_eq!((own.code, own.error().contains("make the ticket at the head")), (Some(2), true), "{}", own.stderr);
     // A drained host gets nothing.
     houses.at("a", &["host", "drain", "a2"]);
     let done = houses.bed.run(&["cp", "--json", "a:x/", "b:w/"]).succeeded().done();

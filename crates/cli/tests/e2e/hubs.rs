@@ -1,9 +1,9 @@
 //! A hub with two endpoints, each a process of its own: jobs are handed in, wait, run, end; the hub is killed and comes back.
 
-use crate::bed::{Bed, Ran, Server, contents, noise, until};
+use crate::bed::{Bed, Ends, Ran, Server, contents, noise, until};
 use serde_json::Value;
 use std::fs;
-use std::process::Child;
+use std::process::{Child, Stdio};
 
 /// Two endpoints that the hub knows as `sitea` and `siteb`. Only builds with the hub have these tests.
 pub struct House {
@@ -232,6 +232,18 @@ fn an_open_job_is_given_another_rate_class_and_priority() {
     assert_eq!(contents(&house.bed.path("root-sitea/x")), contents(&house.bed.path("root-siteb/y")));
     let late = house.bed.run(&["job", "rate", &id, "off"]);
     assert!(late.code == Some(1) && late.error().contains("only an open job"), "{}", late.stderr);
+}
+
+#[test]
+fn a_hub_keeps_its_variables_from_the_endpoint_that_it_starts() {
+    let bed = Bed::new();
+    bed.write("data/x/one", b"one");
+    let mut command = bed.command("client", &["hub", "--state-dir", "hub-state", "--serve", "data"]);
+    // One socket for both could be bound by the hub alone.
+    command.env("THALWEG_METRICS", "unix:m").stdout(Stdio::null()).stderr(Stdio::null());
+    let _hub = Ends(command.spawn().unwrap());
+    bed.write("job.toml", b"source = \"here:x/\"\ndestination = \"here:y/\"");
+    until("the endpoint", || bed.run(&["submit", "job.toml"]).code == Some(0));
 }
 
 #[test]

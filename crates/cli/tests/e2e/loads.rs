@@ -104,7 +104,7 @@ fn mistakes_are_named_with_what_to_do() {
     let closing = std::thread::spawn(move || drop(silent.accept().unwrap()));
     for (args, code, said) in [
         (vec!["127.0.0.1:1"], 43, "nothing listens there"),
-        (vec!["127.0.0.1:1"], 43, "bench net --serve [::]:7741"),
+        (vec!["127.0.0.1:1"], 43, "bench net --serve '[::]:7741'"),
         (vec![&elsewhere], 42, "run the same version"),
         (vec![&far.address, "--congestion", "no-such-one"], 2, "available"),
         (vec![&far.address, "--streams", "0"], 2, "1 to 1024"),

@@ -302,6 +302,29 @@ fn a_copy_to_a_bucket_goes_on_after_it_was_killed() {
     assert!(store.fake.state.lock().unwrap().uploads.is_empty());
 }
 
+/// Chunks of 1 MiB, of which a part has several.
+#[test]
+fn with_delta_a_file_in_a_bucket_is_replaced_by_what_the_source_is() {
+    let Some(store) = store() else { return };
+    let mut bytes = noise(20 << 20, 5);
+    let source = store.bed.write("large", &bytes);
+    let there = format!("s3+fake://{BUCKET}/dir/");
+    store.done(&["cp", "large", &there]);
+    let touch = |seconds: u64| {
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        fs::File::options().write(true).open(&source).unwrap().set_modified(time).unwrap();
+    };
+    touch(1_000_000_000);
+    store.done(&["cp", "--delta", "large", &there]);
+    assert!(store.fake.content("dir/large").as_ref() == Some(&bytes));
+    bytes[(8 << 20) - 5] ^= 1;
+    fs::write(&source, &bytes).unwrap();
+    touch(1_000_000_001);
+    store.done(&["cp", "--delta", "large", &there]);
+    assert!(store.fake.content("dir/large").as_ref() == Some(&bytes));
+    assert!(store.fake.count("GET /bkt/dir/large") == 0, "what stands there does not come here to be sent back");
+}
+
 /// An endpoint of a bucket, which the client knows as `lab`; its keys are the endpoint's alone.
 fn endpoint(store: &Store) -> Server {
     let text = format!(

@@ -1,7 +1,8 @@
 //! Copies between two permanent endpoints: handed in, carried out without anybody there, found again.
 
-use crate::bed::{Bed, Ran, Server, behind, contents, noise, until};
-use serde_json::Value;
+use crate::bed::{Bed, Ran, Server, behind, contents, noise, signal, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 
@@ -105,6 +106,39 @@ fn the_jobs_own_failures_are_the_commands() {
         assert!(ran.stderr.contains(text), "{words:?}: {}", ran.stderr);
         assert!(ran.error().contains("hint: "), "{words:?}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn what_failed_and_how_durable_the_rest_is_are_events_as_in_any_copy() {
+    let sites = Sites::new();
+    sites.tree();
+    fs::create_dir_all(sites.bed.path("root-siteb/y/one")).unwrap();
+    let ran = sites.bed.run(&["cp", "--json", "sitea:x/", "siteb:y/"]);
+    let done = ran.done();
+    assert_eq!(ran.code, Some(23), "{}", ran.stderr);
+    assert!(["batch", "memory"].contains(&done["durable"].as_str().unwrap_or_default()), "{done}");
+    assert_eq!(done["files"], json!({"ok": 2, "skipped": 0, "failed": 1}));
+    let events = ran.events();
+    let failed: Vec<&Value> = events.iter().filter(|event| event["event"] == "file").collect();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!((&failed[0]["path"], &failed[0]["outcome"]), (&"one".into(), &"failed".into()), "{failed:?}");
+}
+
+/// The other endpoint takes connections, and answers nothing.
+#[test]
+fn ctrl_c_cancels_a_job_before_the_endpoints_have_met() {
+    let sites = Sites::new();
+    sites.tree();
+    kill_process(Pid::from_raw(sites.b.pid() as i32).unwrap(), Signal::STOP).unwrap();
+    let client = sites.bed.start(&["cp", "sitea:x/", "siteb:y/"]);
+    let listed = || sites.bed.run(&["job", "ls", "--json", "sitea"]).succeeded().events();
+    until("the job", || !listed().is_empty());
+    signal(&client, Signal::INT);
+    let ran = sites.bed.wait(client);
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert!(ran.error().contains("hint: to continue, give the same command again"), "{}", ran.stderr);
+    let id = listed()[0]["id"].as_str().unwrap().to_owned();
+    until("its end", || sites.job("show", &id)["status"] == "cancelled");
 }
 
 #[test]

@@ -335,6 +335,28 @@ fn one_host_sends_to_another_and_says_what_came_of_it() {
 }
 
 #[test]
+fn settings_hold_between_two_hosts_as_flags_do() {
+    let hosts = Hosts::new(&["one", "two"]);
+    hosts.bed.write("hosts/one/f", b"f");
+    let settings = b"[cp]\nchmod = '640'\nno-clobber = true\npaths = 'all'\n";
+    hosts.bed.write("client/config_home/thalweg/config.toml", settings);
+    hosts.run(&["cp", "me@one:f", "me@two:g"]).succeeded();
+    let arrived = hosts.home("two").join("g");
+    assert_eq!(fs::metadata(&arrived).unwrap().mode() & 0o777, 0o640);
+    hosts.bed.write("hosts/one/f", b"another");
+    hosts.run(&["cp", "me@one:f", "me@two:g"]).succeeded();
+    assert_eq!(fs::read(&arrived).unwrap(), b"f", "--no-clobber");
+    let ran = hosts.run(&["cp", "--replica", "me@one:g", "me@one:f", "me@two:h"]);
+    assert_eq!(
+        (ran.code, &ran.error()[..]),
+        (
+            Some(2),
+            "error: --replica is not for copies between two other hosts\nhint: run the command on one of the two"
+        )
+    );
+}
+
+#[test]
 fn a_cipher_that_is_asked_for_is_the_only_one_between_two_hosts() {
     let hosts = Hosts::new(&["one", "two"]);
     hosts.bed.write("hosts/one/f", b"f");

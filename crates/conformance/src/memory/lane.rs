@@ -1,11 +1,11 @@
 //! Small objects: one buffer under way, sealed ones by number.
 
-use super::sink::{Job, fault};
+use super::sink::Job;
 use super::tree::Body;
 use super::{Call, Flaw};
 use model::{Entry, FailureKind};
 use std::sync::Arc;
-use store::{PublishRule, Result, SinkLane, Staged};
+use store::{Error, PublishRule, Result, SinkLane, Staged};
 
 pub struct MemorySinkLane {
     job: Arc<Job>,
@@ -40,7 +40,8 @@ impl Job {
         let met = self.shared.faults.meet(Call::Publish);
         let content = self.take_staged(number);
         met?;
-        let content = content.ok_or_else(|| fault(FailureKind::Other, "publish", entry, "it is not staged"))?;
+        let content =
+            content.ok_or_else(|| Error::of_entry(FailureKind::Other, "publish", entry, "it is not staged"))?;
         let rule = if self.shared.has(Flaw::IgnoresNoReplace) { PublishRule::Replace } else { staged.rule() };
         let published = match content.is_empty() && self.shared.has(Flaw::DropsEmptyFiles) {
             true => Ok(()),

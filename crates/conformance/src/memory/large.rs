@@ -1,6 +1,6 @@
 //! Large objects: an upload under a stem, with a journal, held by one attempt at a time.
 
-use super::sink::{Job, fault};
+use super::sink::Job;
 use super::tree::Body;
 use super::{Call, Flaw, Order, State, Upload};
 use model::{Entry, Extent, ExtentSet, FailureKind};
@@ -149,7 +149,7 @@ impl StagedFile for MemoryLarge {
         let mut data = self.on(|upload| Ok(upload.data.clone()))?;
         let size = entry.size_bytes() as usize;
         if self.job.shared.rules.order != Order::Any && data.len() != size {
-            return Err(fault(FailureKind::WriteError, "publish", entry, "a part is missing"));
+            return Err(Error::of_entry(FailureKind::WriteError, "publish", entry, "a part is missing"));
         }
         data.resize(size, if self.has(Flaw::FillsGapsWithOnes) { 1 } else { 0 });
         if self.has(Flaw::LosesLastByteOfUploads) {

@@ -17,14 +17,10 @@ pub struct MemoryShelf {
     name: Option<Name>,
 }
 
-fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
-    Error::of_kind(kind, operation, b"", why)
-}
-
 impl Memory {
     /// What a path from the root leads to. No link is followed.
     pub fn shelf(&self, path: &[u8], how: How) -> Result<Box<dyn Shelf>> {
-        let refused = |e: model::name::NameError| failed(FailureKind::NameRefused, "open", &e.to_string());
+        let refused = |e: model::name::NameError| Error::of_kind(FailureKind::NameRefused, "open", b"", &e.to_string());
         let names = model::name::relative_path(path).map_err(refused)?;
         let Some((last, above)) = names.split_last() else {
             return Ok(Box::new(MemoryShelf { shared: self.0.clone(), directory: ROOT, name: None }));
@@ -34,9 +30,9 @@ impl Memory {
         for name in above {
             directory = match state.tree.child(directory, name) {
                 Some(below) if state.tree.object(below).is_some_and(Object::is_directory) => below,
-                Some(_) => return Err(failed(FailureKind::InTheWay, "open", "a file stands on the way")),
+                Some(_) => return Err(Error::of_kind(FailureKind::InTheWay, "open", b"", "a file stands on the way")),
                 None if how == (How::Make { with_parents: true }) => make(&mut state.tree, directory, name),
-                None => return Err(failed(FailureKind::NotFound, "open", "it is not there")),
+                None => return Err(Error::of_kind(FailureKind::NotFound, "open", b"", "it is not there")),
             };
         }
         Ok(Box::new(MemoryShelf { shared: self.0.clone(), directory, name: Some(last.clone()) }))
@@ -94,13 +90,13 @@ impl MemoryShelf {
 
     fn number(&self, tree: &Tree) -> Result<u64> {
         let Some(name) = &self.name else { return Ok(self.directory) };
-        tree.child(self.directory, name).ok_or_else(|| failed(FailureKind::NotFound, "look at", "it is not there"))
+        let missing = || Error::of_kind(FailureKind::NotFound, "look at", b"", "it is not there");
+        tree.child(self.directory, name).ok_or_else(missing)
     }
 
     /// The name, of what is not the root.
     fn changeable(&self) -> Result<&Name> {
-        let why = "this is the root itself, which stays";
-        self.name.as_ref().ok_or_else(|| failed(FailureKind::NameRefused, "change", why))
+        self.name.as_ref().ok_or_else(Error::root_stays)
     }
 
     /// The steps through a directory, the last one first.
@@ -130,10 +126,10 @@ impl MemoryShelf {
     fn is_taken(&self, tree: &Tree, may_replace: bool) -> Result<()> {
         match self.number(tree) {
             Ok(_) if !may_replace && !self.has(Flaw::RenamesOver) => {
-                Err(failed(FailureKind::InTheWay, "rename", "something has that name"))
+                Err(Error::of_kind(FailureKind::InTheWay, "rename", b"", "something has that name"))
             }
             Ok(number) if tree.object(number).is_some_and(Object::is_directory) => {
-                Err(failed(FailureKind::InTheWay, "rename", "a directory has that name"))
+                Err(Error::of_kind(FailureKind::InTheWay, "rename", b"", "a directory has that name"))
             }
             _ => Ok(()),
         }
@@ -156,16 +152,7 @@ impl Shelf for MemoryShelf {
 
     fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
         self.walk(levels, slots, &mut |found| {
-            let goes_on = match found {
-                Visit::Object { path, status, is_last, .. } => {
-                    visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
-                }
-                Visit::Failed { path, error } => {
-                    visit(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) })
-                }
-                Visit::Left { .. } => true,
-            };
-            goes_on || self.has(Flaw::GoesOnAnswering)
+            Surveyed::of(found).is_none_or(&mut *visit) || self.has(Flaw::GoesOnAnswering)
         });
     }
 
@@ -209,7 +196,9 @@ impl Shelf for MemoryShelf {
                 let is_directory = state.tree.object(number).is_some_and(Object::is_directory);
                 match may_be_there && (is_directory || self.has(Flaw::MakesOverFiles)) {
                     true => Ok(false),
-                    false => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+                    false => {
+                        Err(Error::of_kind(FailureKind::InTheWay, "make directory", b"", "something has that name"))
+                    }
                 }
             }
             (Err(_), Some(name)) => {
@@ -223,7 +212,7 @@ impl Shelf for MemoryShelf {
     fn rename(&self, to: &dyn Shelf, may_replace: bool) -> Result<()> {
         let to = (to as &dyn Any).downcast_ref::<MemoryShelf>();
         let to = to.filter(|to| Arc::ptr_eq(&to.shared, &self.shared));
-        let to = to.ok_or_else(|| failed(FailureKind::InTheWay, "rename", "that is in another store"))?;
+        let to = to.ok_or_else(|| Error::of_kind(FailureKind::InTheWay, "rename", b"", "that is in another store"))?;
         let (old, new) = (self.changeable()?, to.changeable()?);
         let mut state = self.shared.state();
         let number = self.number(&state.tree)?;
@@ -240,13 +229,14 @@ impl Shelf for MemoryShelf {
         };
         let found = self.look()?;
         if version.is_some_and(|version| *version != found.version()) && !self.has(Flaw::RemovesOtherVersions) {
-            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
+            return Err(Error::other_version());
         }
         let mut state = self.shared.state();
         if found.is_directory() && !self.has(Flaw::RemovesDirectories) {
             let is_empty = state.tree.names(found.inode).is_empty();
             if !may_be_directory || !is_empty {
-                return Err(failed(FailureKind::InTheWay, "remove", "it is a directory, or not an empty one"));
+                let why = "it is a directory, or not an empty one";
+                return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", why));
             }
         }
         state.tree.remove(self.directory, name);

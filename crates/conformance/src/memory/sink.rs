@@ -37,10 +37,6 @@ pub(super) struct Directory {
     pub path: Vec<u8>,
 }
 
-pub(super) fn fault(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
-    Error::of_kind(kind, operation, entry.name.as_bytes(), why)
-}
-
 impl Job {
     fn directory(&self, id: ObjectId) -> Option<Directory> {
         self.directories.lock().unwrap().get(&id).cloned()
@@ -49,7 +45,8 @@ impl Job {
     /// The number of the directory that an entry goes into.
     pub fn above(&self, entry: &Entry) -> Result<u64> {
         let number = self.directory(entry.parent).and_then(|directory| directory.number);
-        number.ok_or_else(|| fault(FailureKind::NotFound, "open directory", entry, "its directory is not there"))
+        let why = "its directory is not there";
+        number.ok_or_else(|| Error::of_entry(FailureKind::NotFound, "open directory", entry, why))
     }
 
     /// The name under which an entry is kept.
@@ -86,7 +83,7 @@ impl Job {
     /// Whether something may come to a name.
     fn judge(&self, state: &State, at: (u64, &Name), entry: &Entry, rule: PublishRule) -> Result<()> {
         let there = state.tree.child(at.0, at.1).and_then(|number| state.tree.object(number));
-        let in_the_way = |why| Err(fault(FailureKind::InTheWay, "publish", entry, why));
+        let in_the_way = |why| Err(Error::of_entry(FailureKind::InTheWay, "publish", entry, why));
         match there {
             Some(object) if object.is_directory() && !self.shared.has(Flaw::ReplacesDirectories) => {
                 return in_the_way("a directory stands where a file is to be");
@@ -133,7 +130,7 @@ impl Job {
     /// The file at an entry's name.
     fn file(&self, entry: &Entry) -> Result<(u64, Object)> {
         let found = self.there(entry)?.filter(|(_, object)| matches!(object.body, Body::File(_)));
-        found.ok_or_else(|| fault(FailureKind::NotFound, "open file", entry, "no file is there"))
+        found.ok_or_else(|| Error::of_entry(FailureKind::NotFound, "open file", entry, "no file is there"))
     }
 }
 
@@ -150,15 +147,14 @@ impl MemorySink {
 
     /// Finds a directory, and makes it if that is wanted.
     fn find_directory(&self, entry: &Entry, makes: bool) -> Result<()> {
-        let above = self.job.directory(entry.parent);
-        let above =
-            above.ok_or_else(|| fault(FailureKind::NotFound, "make directory", entry, "no directory above it"))?;
+        let missing = || Error::of_entry(FailureKind::NotFound, "make directory", entry, "no directory above it");
+        let above = self.job.directory(entry.parent).ok_or_else(missing)?;
         let mut state = self.job.shared.state();
         let found = above.number.and_then(|number| state.tree.child(number, &entry.name));
         let number = match (found, above.number) {
             (Some(number), _) if !state.tree.object(number).is_some_and(Object::is_directory) => {
                 let why = "a file or symbolic link stands where a directory is needed";
-                return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
+                return Err(Error::of_entry(FailureKind::InTheWay, "make directory", entry, why));
             }
             (Some(number), _) if !makes || !self.has(Flaw::MakesDirectoriesAnew) => Some(number),
             (_, Some(above)) if makes => {
@@ -186,6 +182,7 @@ impl Sink for MemorySink {
         Ok(SinkFacts {
             file_system: "memory",
             is_memory_backed: !self.job.shared.rules.is_synced,
+            cannot_sync: false,
             free_bytes: u64::MAX,
             free_inodes: None,
             order: match self.job.shared.rules.order {
@@ -220,7 +217,7 @@ impl Sink for MemorySink {
         self.job.shared.faults.meet(Call::Make)?;
         let depth = self.job.directory(entry.parent).map_or(0, |above| above.path.len());
         if self.has(Flaw::CutsDeepTrees) && depth > 4096 {
-            return Err(fault(FailureKind::NameRefused, "make directory", entry, "its path is too long"));
+            return Err(Error::of_entry(FailureKind::NameRefused, "make directory", entry, "its path is too long"));
         }
         self.find_directory(entry, true)
     }
@@ -235,7 +232,7 @@ impl Sink for MemorySink {
 
     fn open_published(&self, entry: &Entry) -> Result<Arc<dyn SourceFile>> {
         if self.has(Flaw::OpensNothingPublished) {
-            return Err(fault(FailureKind::Other, "open file", entry, "it is not opened"));
+            return Err(Error::of_entry(FailureKind::Other, "open file", entry, "it is not opened"));
         }
         Ok(Arc::new(MemoryFile::at(&self.job.shared, self.job.above(entry)?, &self.job.name(entry))?))
     }
@@ -288,7 +285,7 @@ impl Sink for MemorySink {
         match &there {
             Some((number, _)) if file.as_ref().is_some_and(|(file, _)| file == number) => return Ok(Linked::There),
             Some((_, object)) if object.is_directory() => {
-                return Err(fault(FailureKind::InTheWay, "replace", entry, "a directory stands where a file is to be"));
+                return Err(Error::directory_there("replace", entry));
             }
             Some(_) if rule.may_replace || self.has(Flaw::LinksWhateverIsThere) => {}
             None if rule.may_make => {}
@@ -326,7 +323,7 @@ impl Sink for MemorySink {
             return Ok(if self.has(Flaw::DecidesSame) { Decision::Same } else { Decision::Absent });
         };
         if object.is_directory() {
-            return Err(fault(FailureKind::InTheWay, "replace", entry, "a directory stands where a file is to be"));
+            return Err(Error::directory_there("replace", entry));
         }
         let is_file = matches!(object.body, Body::File(_));
         let is_same_time = object.modified == entry.generation.modified || self.has(Flaw::DecidesBySize);
@@ -395,7 +392,8 @@ impl Sink for MemorySink {
     fn reread(&self, entry: &Entry, staged: Staged, check: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.job.shared.faults.meet(Call::Reread)?;
         let content = self.job.shared.state().staged.get(&staged.number()).cloned();
-        let content = content.ok_or_else(|| fault(FailureKind::ReadError, "read back", entry, "it is not staged"))?;
+        let missing = || Error::of_entry(FailureKind::ReadError, "read back", entry, "it is not staged");
+        let content = content.ok_or_else(missing)?;
         let end = if self.has(Flaw::RereadsHalf) { content.len() / 2 } else { content.len() };
         content[..end].chunks(1 << 16).for_each(check);
         Ok(())

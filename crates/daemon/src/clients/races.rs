@@ -29,6 +29,10 @@ fn expire(state: &Path, id: &str) {
     std::fs::write(path, format!("{text}expires_unix_seconds = 1\n")).unwrap();
 }
 
+fn close(state: &Path, id: &str) {
+    LimitedBook::new(state).close(id).unwrap();
+}
+
 fn take_away(state: &Path, _: &str) {
     std::fs::remove_file(state.join("credential")).unwrap();
 }
@@ -102,7 +106,7 @@ impl Place {
     }
 }
 
-const LIMITED: [(&str, End); 2] = [("revoked", revoke), ("expired", expire)];
+const LIMITED: [(&str, End); 3] = [("revoked", revoke), ("expired", expire), ("closed", close)];
 const UNLIMITED: [(&str, End); 5] = [
     ("serve revoked", |state, _| revoke(state, SERVE_TICKET)),
     ("serve revoked, restarted", |state, _| revoke_and_restart(state, SERVE_TICKET)),

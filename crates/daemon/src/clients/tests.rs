@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::enrolment::{list, remove};
-use crate::issue::Issue;
+use crate::issue::{Announcement, Issue};
 use crate::limited::{Limits, scope_of};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -222,6 +222,102 @@ fn a_ticket_to_manage_with_takes_nothing_from_a_client_without_limits() {
     let text = std::fs::read_to_string(book.path(pin)).unwrap();
     std::fs::write(book.path(pin), text.replace(&ticket.id, "../x")).unwrap();
     assert_eq!(book.rights(pin).unwrap_err().code, CloseCode::Internal);
+}
+
+/// As hosts that share a coordinator hand them out.
+#[test]
+fn a_narrower_ticket_takes_nothing_from_a_client_whose_ticket_has_no_limits() {
+    let (dir, book) = book();
+    let tickets = LimitedBook::new(dir.path());
+    let narrow = Limits { scope: scope_of(b"x").unwrap(), may_write: false, ..limits() };
+    let (wide, first) = tickets.create(limits()).unwrap();
+    let (narrower, second) = tickets.create(narrow.clone()).unwrap();
+    let (_, managing) = tickets.create(Limits { may_manage: true, ..narrow }).unwrap();
+    let (other, third) = tickets.create(limits()).unwrap();
+    let pin = Pin([1; 32]);
+    let by = |credential: &[u8]| book.authorise(pin, credential, || "n".into()).unwrap();
+    for (credential, ticket, may_manage) in
+        [(first, &wide, false), (second, &wide, false), (managing, &wide, true), (third, &other, true)]
+    {
+        let (enrolment, rights) = by(&credential);
+        assert_eq!(enrolment.ticket.as_ref(), Some(&ticket.id));
+        assert_eq!((&rights, &book.rights(pin).unwrap()), (&Rights { reader: Some(pin), may_manage, ..ALL }, &rights));
+    }
+    // One that holds no more has nothing that could be taken away.
+    tickets.revoke(&other.id).unwrap();
+    let (enrolment, rights) = by(&second);
+    assert_eq!((enrolment.ticket, rights.may_write), (Some(narrower.id), false));
+}
+
+#[test]
+fn a_ticket_that_cannot_be_read_now_leaves_whoever_lives_by_it_what_they_have() {
+    let (dir, book) = book();
+    let tickets = LimitedBook::new(dir.path());
+    let (wide, first) = tickets.create(limits()).unwrap();
+    let (_, narrow) = tickets.create(Limits { may_write: false, ..limits() }).unwrap();
+    let pin = Pin([1; 32]);
+    book.authorise(pin, &first, || "n".into()).unwrap();
+    let path = dir.path().join(format!("tickets/{}.toml", wide.id));
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, b"").unwrap();
+    assert_eq!(book.authorise(pin, &narrow, || unreachable!()).unwrap_err().code, CloseCode::Internal);
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(book.authorise(pin, b"", || unreachable!()).unwrap().0.ticket, Some(wide.id));
+}
+
+#[test]
+fn a_client_without_limits_that_brings_the_token_of_a_host_is_that_host() {
+    let (dir, book) = book();
+    Announcement { name: "far".into(), addresses: vec!["192.0.2.1:7740".into()] }.write(dir.path()).unwrap();
+    let hosts = HostBook::new(dir.path());
+    hosts.init().unwrap();
+    let (_, wide) = LimitedBook::new(dir.path()).create(limits()).unwrap();
+    for (pin, name, first) in [(1, "h1", book.credential().to_vec()), (2, "h2", wide.to_vec())] {
+        let (pin, token) = (Pin([pin; 32]), hosts.invite(name).unwrap());
+        book.authorise(pin, &first, || "n".into()).unwrap();
+        let (enrolment, _) = book.authorise(pin, &token.credential[..], || unreachable!()).unwrap();
+        assert_eq!(hosts.of_ticket(&enrolment.ticket.unwrap()).unwrap().unwrap().name, name);
+    }
+}
+
+#[test]
+fn a_ticket_that_was_closed_lets_in_nobody_new() {
+    let (dir, book) = book();
+    let tickets = LimitedBook::new(dir.path());
+    let (ticket, credential) = tickets.create(limits()).unwrap();
+    book.authorise(Pin([1; 32]), &credential, || "n".into()).unwrap();
+    tickets.close(&ticket.id).unwrap();
+    for credential in [&b""[..], &credential] {
+        book.authorise(Pin([1; 32]), credential, || unreachable!()).unwrap();
+    }
+    let refused = book.authorise(Pin([2; 32]), &credential, || "n".into()).unwrap_err();
+    assert_eq!((refused.code, book.knows(Pin([2; 32]))), (CloseCode::Authentication, false));
+}
+
+/// Nobody who could vouch for clients answers.
+struct Silent;
+
+impl Surety for Silent {
+    fn vouch(&self, _: Pin) -> Refused<Option<Vouched>> {
+        Err(Refusal::new(CloseCode::Internal, "nobody answers"))
+    }
+
+    fn knows(&self, _: Pin) -> Option<Vouched> {
+        None
+    }
+}
+
+#[test]
+fn a_client_for_whom_nobody_can_vouch_now_is_told_that_and_not_that_it_is_none() {
+    let (_dir, book) = book();
+    book.rely_on(Arc::new(Silent));
+    let pin = Pin([1; 32]);
+    let codes = [
+        book.authorise(pin, b"", || unreachable!()).unwrap_err().code,
+        book.rights(pin).unwrap_err().code,
+        book.authorise(pin, b"wrong", || unreachable!()).unwrap_err().code,
+    ];
+    assert_eq!(codes, [CloseCode::Internal, CloseCode::Internal, CloseCode::Authentication]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::Crew;
 use super::slice::Outcome;
-use super::state::{Part, status_of};
+use super::state::Part;
 use crate::error::{Error, Result};
 use crate::hand_in::Told;
 use model::Exit;
@@ -69,7 +69,7 @@ impl Crew<'_> {
         let outcome = self.carry_out(&task);
         if let Outcome::Ended(told) = &outcome {
             let told = told.as_ref().clone();
-            match status_of(&told) {
+            match told.status() {
                 Status::Cancelled => {}
                 // Its word is the result.
                 Status::Failed if is_all => return Ok(Some(told)),

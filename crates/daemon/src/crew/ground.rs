@@ -12,6 +12,7 @@ use model::{Exit, Location};
 use mover::session::{AskError, Client, Tuning};
 use std::thread::ScopedJoinHandle;
 use transfer::ConnectOptions;
+use wire::handshake::feature;
 
 /// Each takes a thread and a connection.
 const ASKED_AT_ONCE: usize = 32;
@@ -37,7 +38,7 @@ pub fn is_directory(work: &Work<'_>, endpoint: &Endpoint, path: &[u8]) -> bool {
 pub fn know_ranges(work: &Work<'_>, hosts: &[Endpoint]) -> bool {
     let knows = |host: &Endpoint| {
         client(work, host).is_ok_and(|client| {
-            let knows = client.knows_ranges().unwrap_or(false);
+            let knows = client.knows(feature::RANGES).unwrap_or(false);
             client.close();
             knows
         })

@@ -149,11 +149,12 @@ impl Mirror {
         let is_own = |there: &[u8]| -> Result<bool> {
             Ok(known.as_deref() == Some(there) || tried.as_ref().is_some_and(|(text, _)| text[..] == *there))
         };
-        let _ = match open.is_empty() {
+        let kept = match open.is_empty() {
             true => records.remove_if(&key, &is_own),
             false => records.swap(&key, known.as_deref(), &text_of(open.iter())),
         };
-        if let Some(lease) = lease {
+        // Where nobody answers, the lease ends by itself.
+        if let Some(lease) = lease.filter(|_| kept.is_ok()) {
             let _ = self.shared.end(lease);
         }
     }
@@ -280,9 +281,9 @@ fn keep(mirror: &Weak<Mirror>) {
     }
 }
 
-/// The coordinator does not answer; everything else is a reason not to go on.
+/// The coordinator does not answer, or not this host; everything else is a reason not to go on.
 pub fn is_silent(e: &Error) -> bool {
-    e.exit == Exit::Temporary && !e.message.starts_with(TAKEN)
+    matches!(e.exit, Exit::Temporary | Exit::Refused) && !e.message.starts_with(TAKEN)
 }
 
 const TAKEN: &str = "the same command runs on ";
@@ -295,7 +296,9 @@ fn taken(other: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::coordinator::Coordinator;
+    use crate::hosts::watched::Watched;
+    use crate::records::of_fault;
+    use cluster::coordinator::{Coordinator, Fault, FaultKind};
     use conformance::coordinators::Memory;
     use net::Identity;
 
@@ -380,5 +383,23 @@ mod tests {
         let state = mirror.lock();
         assert_eq!((&state.ahead, &state.found), (&fresh, &vec![]));
         assert!(state.used == used && state.tried.is_none());
+    }
+
+    #[test]
+    fn a_coordinator_that_refuses_this_host_is_no_reason_not_to_copy() {
+        let of = |kind| of_fault(&Fault { kind, text: "no".into(), advice: "ask".into() });
+        assert!(is_silent(&of(FaultKind::Refused)) && is_silent(&of(FaultKind::Silent)));
+        assert!(!is_silent(&of(FaultKind::Malformed)));
+    }
+
+    #[test]
+    fn the_end_of_a_job_waits_for_a_silent_coordinator_once() {
+        let (state, watched) = (tempfile::tempdir().unwrap(), Arc::new(Watched::default()));
+        let coordinator: Arc<dyn Coordinator> = watched.clone();
+        let shared = Shared::begin(state.path(), &coordinator, None, &Identity::generate().unwrap(), "h1").unwrap();
+        let (mirror, _) = Mirror::open(&shared, JobId([7; 16])).unwrap();
+        watched.memory.silence(true);
+        watched.before("end", || panic!("it was asked once more"));
+        mirror.close(true);
     }
 }

@@ -1,9 +1,17 @@
 //! Several hosts that share a file system work on one job: it is cut into slices, each of which is an order to one of them.
 //!
-//! `work` is what is asked for; `ground` asks whether hosts have the same files, `slice` carries one slice out, `alone` has one host do one while the others wait, `state` is who has what, `journal` remembers those that are open, and `mirror` does where other hosts see it. Whoever
-//! calls `run` lists the source, hands slices out and takes them back (`cluster::Board`); content goes straight from host to host. When all
-//! slices are done, one host does the whole job once more as any copy does: it skips what is there, sends what was left, and
-//! gives directories their times. What that last one says is the result.
+//! Whoever calls `run` lists the source, hands slices out and takes them back (`cluster::Board`); content goes straight from host to
+//! host. When all slices are done, one host does the whole job once more as any copy does: it skips what is there, sends what was
+//! left, and gives directories their times. What that last one says is the result.
+//!
+//! In reading order:
+//! - `work`: what is asked for
+//! - `ground`: whether hosts have the same files
+//! - `state`: who has what
+//! - `slice`: carries one slice out
+//! - `alone`: has one host carry one out while the others wait
+//! - `journal`: remembers slices that are open
+//! - `mirror`: does so where other hosts see it
 //!
 //! Invariants:
 //! - A host is told of a slice after the journal has it.
@@ -33,7 +41,7 @@ use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
 use model::{Exit, JobId, Pin, TransferSpec};
 use slice::{Carrier, Outcome, Task, steer};
-use state::{FAILURES_MAX, Part, State, failure, status_of};
+use state::{FAILURES_MAX, Part, State};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
@@ -148,7 +156,7 @@ impl Crew<'_> {
         let last = self.finish()?;
         let State { journal, hosts, board, voided, .. } =
             self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(status_of(&last), Status::Failed) {
+        if last.status() != Status::Failed {
             journal.end();
         }
         let shares = hosts.into_iter().map(|host| host.share).collect();
@@ -350,7 +358,7 @@ impl Crew<'_> {
         let mut is_receivers = false;
         let why = match outcome {
             Outcome::Ended(told) => {
-                match status_of(&told) {
+                match told.status() {
                     Status::Succeeded | Status::Partial if state.commit(task, &told, self.now_ms()) => {
                         drop(state);
                         self.changed.notify_all();
@@ -358,7 +366,7 @@ impl Crew<'_> {
                         return steer(self.work, task, Steer::Remove);
                     }
                     Status::Succeeded | Status::Partial => None,
-                    status => Some(failure(status, &told)),
+                    status => Some(told.failure().unwrap_or_else(|| Error::new(Exit::Temporary, status.word()))),
                 }
             }
             Outcome::Lost(why) => Some(Error::new(Exit::Temporary, why)),

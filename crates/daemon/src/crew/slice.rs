@@ -151,7 +151,7 @@ fn judge(told: &Told, seen: &Seen, patience: Duration) -> Option<Outcome> {
     let news = &told.news;
     let text = || Escaped(news.text.as_bytes()).to_string();
     let reason = Reason::from_number(news.reason).unwrap_or(Reason::None);
-    match Status::from_number(news.status).unwrap_or(Status::Queued) {
+    match told.status() {
         status if status.is_end() => Some(Outcome::Ended(Box::new(told.clone()))),
         // It would try for itself; another host need not wait for that.
         Status::Waiting if matches!(reason, Reason::Unreachable | Reason::Credentials) => Some(Outcome::Stuck(text())),

@@ -206,7 +206,7 @@ impl State {
         let is_range = task.spec.options.slice.as_ref().is_some_and(|slice| slice.range.is_some());
         if let Some(ended) = &told.ended {
             let bytes = match is_range {
-                true if status_of(told) == Status::Succeeded => task.weight.bytes,
+                true if told.status() == Status::Succeeded => task.weight.bytes,
                 true => 0,
                 // What others brought of a file counts for them.
                 false if task.epoch.is_none() => ended.bytes.saturating_sub(self.brought_bytes),
@@ -221,7 +221,7 @@ impl State {
             }
         }
         let mut over = task.spec.options.slice.as_ref().map_or(Vec::new(), |slice| slice.instead_of.clone());
-        match status_of(told) {
+        match told.status() {
             Status::Succeeded => over.push(task.job),
             // What it could not finish lies in its staging.
             _ => self.lost.push(task.job),
@@ -389,18 +389,6 @@ impl State {
 fn range_of(bundles: &[Arc<Bundle>]) -> Option<Extent> {
     let (first, last) = (bundles.first()?.range?, bundles.last()?.range?);
     Some(Extent::new(first.start, last.end))
-}
-
-pub fn status_of(told: &Told) -> Status {
-    Status::from_number(told.news.status).unwrap_or(Status::Queued)
-}
-
-/// Why a slice failed, as the command of its host would have said it.
-pub fn failure(status: Status, told: &Told) -> Error {
-    let Some(ended) = &told.ended else { return Error::new(Exit::Temporary, status.word()) };
-    let escaped = |text: &str| Escaped(text.as_bytes()).to_string();
-    let error = Error::new(Exit::from_number(ended.code as i32), escaped(&ended.text));
-    if ended.hint.is_empty() { error } else { error.hint(escaped(&ended.hint)) }
 }
 
 #[cfg(test)]

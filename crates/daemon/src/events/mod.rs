@@ -161,6 +161,14 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_written_holds_nothing_up() {
-        EventLog::new(Path::new("/nonexistent/thalweg"), "h").start("thalweg.test", "1", json!({}));
+        let dir = tempfile::tempdir().unwrap();
+        let away = dir.path().join("away");
+        let log = EventLog::new(&away, "h");
+        log.start("thalweg.test", "1", json!({}));
+        log.end("thalweg.test", "1", 0, json!({}));
+        assert!(!away.exists() && log.state.lock().unwrap().has_failed);
+        std::fs::create_dir(&away).unwrap();
+        log.start("thalweg.test", "2", json!({}));
+        assert_eq!(std::fs::read_to_string(away.join("events.jsonl")).unwrap().lines().count(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! What an endpoint has agreed to: the link's rate, and contracts that bound or guarantee the rates of some of its jobs.
 //!
 //! One file, `contracts.toml` in the state directory. Whoever may write there changes it, also beside a running endpoint, which
-//! reads it again as soon as it is another one.
+//! reads it again as soon as it is another one. Whoever changes it holds `contracts.lock` from reading to writing.
 //!
 //! Invariants:
 //! - What cannot be kept is refused as a whole: an unknown key, a rate that is none, guarantees beyond the link.
@@ -16,8 +16,12 @@ use model::pace::Timetable;
 use model::quantity::{Rate, parse_rate};
 use model::{Class, Exit};
 use mover::session::Who;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -215,12 +219,40 @@ impl ContractBook {
             return Err(Error::new(Exit::Usage, format!("contracts are longer than {} KiB", FILE_BYTES_MAX >> 10))
                 .hint("remove some, or give their users shorter names"));
         }
-        // The endpoint may not have run yet.
-        if let Some(state_dir) = self.path.parent().filter(|state_dir| !state_dir.exists()) {
-            make_private_directory(state_dir)?;
-        }
+        self.make_directory()?;
         private_file::write(&self.path, text.as_bytes(), Existing::Replace)
             .map_err(|e| Error::of_file("write", &self.path, e))
+    }
+
+    /// Changes what is in it; nobody else does so meanwhile.
+    pub fn change(&self, change: impl FnOnce(&mut Contracts) -> Result<()>) -> Result<()> {
+        let _one_at_a_time = self.lock()?;
+        let mut contracts = self.read()?;
+        change(&mut contracts)?;
+        self.write(&contracts)
+    }
+
+    /// Waits until nobody else changes the contracts. Nobody does while what is returned lives.
+    pub fn lock(&self) -> Result<File> {
+        self.make_directory()?;
+        let path = self.path.with_extension("lock");
+        let failed = |e| Error::of_file("lock", &path, e);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).or_else(|e| match e.kind() {
+            // Another user's, in a directory that is this one's.
+            std::io::ErrorKind::PermissionDenied => std::fs::remove_file(&path).and_then(|()| options.open(&path)),
+            _ => Err(e),
+        });
+        let file = file.map_err(failed)?;
+        retry_on_intr(|| flock(&file, FlockOperation::LockExclusive)).map_err(|e| failed(e.into()))?;
+        Ok(file)
+    }
+
+    /// The endpoint may not have run yet.
+    fn make_directory(&self) -> Result<()> {
+        let missing = self.path.parent().filter(|state_dir| !state_dir.exists());
+        missing.map_or(Ok(()), make_private_directory)
     }
 
     /// Which file it is at this moment, as far as the file system tells.
@@ -316,6 +348,25 @@ mod tests {
             assert!(error.contains(why), "{text}: {error}");
         }
         assert!(read("link = '10M'\n[contract.a]\nguarantee = '6M'\ndirection = 'in'\n[contract.b]\nguarantee = '6M'\ndirection = 'out'").is_ok());
+    }
+
+    #[test]
+    fn of_those_who_change_the_contracts_at_once_nobody_loses_what_another_one_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for name in 0..8 {
+                let book = ContractBook::new(dir.path());
+                scope.spawn(move || {
+                    let add = |contracts: &mut Contracts| {
+                        let contract = Contract { rate: Some("1M".into()), ..Contract::default() };
+                        contracts.contract.insert(format!("c{name}"), contract);
+                        Ok(())
+                    };
+                    book.change(add).unwrap();
+                });
+            }
+        });
+        assert_eq!(ContractBook::new(dir.path()).read().unwrap().contract.len(), 8);
     }
 
     #[test]

@@ -24,8 +24,7 @@ impl EndpointHost {
         if grant.warrant.is_some() {
             return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow asking for hosts"));
         }
-        // Nobody waits for a coordinator to hear of hosts.
-        if let Some(hosts) = self.membership.get().and_then(|membership| membership.hosts()) {
+        if let Some(hosts) = self.membership.get().map_or(Ok(None), |membership| membership.hosts())? {
             return Ok(Hosts { number: ask.number, hosts });
         }
         let hosts = self.hosts.told(self.pin).map_err(|e| Refusal::new(CloseCode::Internal, bounded(&e.message)))?;

@@ -30,7 +30,15 @@ impl EndpointHost {
         let mandate = Arc::new(warrant::check(credential, peer, self.pin)?);
         let unknown =
             || Refusal::new(CloseCode::Authentication, "the client that gave the warrant is not enrolled here");
-        let account = self.clients.account(mandate.issuer).ok_or_else(unknown)?;
+        // Whoever gave it may never have been here itself: then it is asked about.
+        let account = match self.clients.account(mandate.issuer) {
+            Some(account) => account,
+            None => {
+                let asked = self.clients.rights(mandate.issuer);
+                asked.map_err(|refusal| if refusal.code == CloseCode::Authentication { unknown() } else { refusal })?;
+                self.clients.account(mandate.issuer).ok_or_else(unknown)?
+            }
+        };
         let name = format!("{}@warrant-of-{}", &peer.to_string()[..8], &mandate.issuer.to_string()[..8]);
         let mut grant = Grant { pin: peer, name, account, may_write: true, warrant: Some(mandate.clone()) };
         grant.may_write = self.rights(&grant)?.may_write && !self.is_read_only;

@@ -307,7 +307,7 @@ fn spec(host: &str, grant: &Grant, id: JobId, direction: Direction, open: &Open,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::{JobFilter, Ledger};
+    use ledger::{JobFilter, Reader};
     use model::FailureKind;
     use std::time::Duration;
 
@@ -334,7 +334,8 @@ mod tests {
         failures.for_each(|failure| record.failed(&failure));
         record.not_started();
         assert!(history.close(Instant::now() + Duration::from_secs(30)));
-        let job = Ledger::open(&dir.path().join("ledger.db")).unwrap().jobs(JobFilter::default()).unwrap().remove(0);
+        let reader = Reader::open(&dir.path().join("ledger.db")).unwrap();
+        let job = reader.jobs(&JobFilter::default()).unwrap().remove(0);
         let text = std::fs::read_to_string(dir.path().join("log")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         (lines, job.failures_listed, job.failures_unlisted)

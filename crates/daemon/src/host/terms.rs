@@ -12,7 +12,7 @@ use crate::transfer_log::plain_text;
 use model::{Crc64, Exit, mutant};
 use mover::session::{Grant, Roster};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 use wire::limits::SHARES_TOLD_MAX;
 use wire::message::{AskTerms, ShareRecord, Terms};
@@ -25,14 +25,12 @@ const MANAGES_NOTHING: &str = "this client may not manage rates here: its ticket
 
 pub struct Rates {
     contracts: ContractBook,
-    /// Held while they are changed.
-    agreeing: Mutex<()>,
     governor: OnceLock<Arc<Governor>>,
 }
 
 impl Rates {
     pub fn new(state_dir: &Path) -> Rates {
-        Rates { contracts: ContractBook::new(state_dir), agreeing: Mutex::default(), governor: OnceLock::new() }
+        Rates { contracts: ContractBook::new(state_dir), governor: OnceLock::new() }
     }
 
     /// Has the jobs of a roster held to the contracts from now on.
@@ -81,7 +79,8 @@ impl EndpointHost {
 
     /// The governor takes them up at its next look.
     fn agree(&self, grant: &Grant, ask: &AskTerms) -> Refused<()> {
-        let _one_at_a_time = self.rates.agreeing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Held from what was read until it is written.
+        let _one_at_a_time = self.rates.contracts.lock().map_err(|e| internal(&e.message))?;
         if Crc64::of(written(&self.rates.contracts)?.as_bytes()) != ask.version {
             return Err(Refusal::new(CloseCode::WrongState, "the contracts were changed since they were read"));
         }
@@ -90,7 +89,7 @@ impl EndpointHost {
         contracts.understood().map_err(|e| wrong(&e.message))?;
         self.rates.contracts.write(&contracts).map_err(|e| match e.exit {
             Exit::Usage => wrong(&e.message),
-            _ => Refusal::new(CloseCode::Internal, bounded(&e.message)),
+            _ => internal(&e.message),
         })?;
         tracing::info!(
             client = plain_text(&grant.name),
@@ -101,8 +100,11 @@ impl EndpointHost {
     }
 }
 
+fn internal(why: &str) -> Refusal {
+    Refusal::new(CloseCode::Internal, bounded(why))
+}
+
 fn written(book: &ContractBook) -> Refused<String> {
-    let internal = |why: &str| Refusal::new(CloseCode::Internal, bounded(why));
     let contracts = book.read().map_err(|e| internal(&e.message))?;
     toml::to_string(&contracts).map_err(|e| internal(&e.to_string()))
 }

@@ -5,14 +5,15 @@
 //! Invariants:
 //! - The head is the one without a ticket. Each other host has one that is good for one key, so a name is one key until it is removed.
 //! - Where there is no `hosts`, the endpoint is one host.
-//! - Where hosts share a coordinator none is the head, and `NAME.seen` is there as long as the host is heard.
+//! - Where hosts share a coordinator none is the head, and `NAME.seen` is there as long as the host is heard. `handed/NAME` is the ticket
+//!   that a host hands out, which lets in nobody new once that is removed.
 //!
 //! Not here: what a host does (`member`).
 
 use crate::endpoints::check_name;
 use crate::error::{Error, Result};
 use crate::issue::{Announcement, Issue};
-use crate::limited::Limits;
+use crate::limited::{LimitedBook, Limits};
 use crate::records::Records;
 use crate::ticket::{ADDRESSES_MAX, Ticket, is_address};
 use model::name::Escaped;
@@ -208,20 +209,39 @@ impl HostBook {
         Err(Error::new(Exit::Temporary, format!("{name} is changed by others at this moment")).hint("try again"))
     }
 
-    /// Forgets a host, which is let in no more.
+    /// Forgets a host, which is let in no more. What it could let others in with ends first: one that broke off is given again.
     pub fn remove(&self, name: &str) -> Result<()> {
         let host = self.known(name)?;
         if host.is_head() {
             return Err(Error::new(Exit::Usage, format!("{name} heads the others"))
                 .hint("`thalweg host drain` keeps it from moving data; clients enrol with it"));
         }
+        // What is left of it allows nothing once the ticket itself is gone.
+        if let Some(ticket) = &host.ticket
+            && let Err(e) = Issue::of(&self.state, self.records.clone()).revoke(ticket)
+            && e.exit != Exit::Usage
+            && LimitedBook::new(&self.records).get(ticket)?.is_some()
+        {
+            return Err(e);
+        }
+        self.close_handed(name)?;
         self.records.remove(&key(name))?;
-        self.records.remove(&seen_key(name))?;
-        let Some(ticket) = &host.ticket else { return Ok(()) };
-        Issue::of(&self.state, self.records.clone())
-            .revoke(ticket)
-            .map(drop)
-            .or_else(|e| if e.exit == Exit::Usage { Ok(()) } else { Err(e) })
+        // One that hands out a ticket at this moment either finds that it is no host, or is found here.
+        self.close_handed(name)?;
+        self.records.remove(&seen_key(name)).map(drop)
+    }
+
+    /// Has the ticket that a host hands out let in nobody new.
+    fn close_handed(&self, name: &str) -> Result<()> {
+        let Some(id) = self.records.get(&handed_key(name), FILE_BYTES_MAX, false)? else { return Ok(()) };
+        LimitedBook::new(&self.records).close(&String::from_utf8_lossy(&id))
+    }
+
+    /// Whether a ticket was made to let a host in.
+    pub(crate) fn is_token(records: &Records, ticket: &str) -> Result<bool> {
+        let book =
+            HostBook { records: records.clone(), state: PathBuf::new(), endpoint: None, own_name: String::new() };
+        Ok(book.of_ticket(ticket)?.is_some())
     }
 
     /// The host that was invited with a ticket.
@@ -310,6 +330,10 @@ fn key(name: &str) -> String {
     format!("hosts/{name}.toml")
 }
 
+pub(super) fn handed_key(name: &str) -> String {
+    format!("handed/{name}")
+}
+
 pub(super) fn seen_key(name: &str) -> String {
     format!("hosts/{name}.seen")
 }
@@ -376,5 +400,46 @@ mod tests {
         assert!(clients.rights(host).is_err());
         assert_eq!(book.remove("far-away").unwrap_err().exit, Exit::Usage);
         assert_eq!((book.list().unwrap().len(), book.remove("h2").unwrap_err().exit), (1, Exit::Usage));
+    }
+
+    #[test]
+    fn a_removal_that_breaks_off_leaves_the_host_and_can_be_given_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = HostBook::new(dir.path());
+        Announcement { name: "far".into(), addresses: vec!["192.0.2.1:7740".into()] }.write(dir.path()).unwrap();
+        book.init().unwrap();
+        let token = book.invite("h2").unwrap();
+        let clients = ClientBook::open(dir.path()).unwrap();
+        let host = Pin([2; 32]);
+        clients.authorise(host, &token.credential[..], || "h".into()).unwrap();
+        // The token's file cannot be removed at this moment.
+        let ticket = book.list().unwrap()[1].ticket.clone().unwrap();
+        let [file, aside] = ["tickets", "aside"].map(|place| dir.path().join(format!("{place}/{ticket}.toml")));
+        std::fs::create_dir(dir.path().join("aside")).unwrap();
+        std::fs::rename(&file, &aside).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert_ne!(book.remove("h2").unwrap_err().exit, Exit::Usage);
+        assert_eq!(book.list().unwrap().len(), 2);
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::rename(&aside, &file).unwrap();
+        book.remove("h2").unwrap();
+        assert_eq!(book.list().unwrap().len(), 1);
+        assert!(clients.rights(host).is_err() && !clients.knows(host));
+    }
+
+    #[test]
+    fn a_client_that_cannot_be_read_keeps_no_host_from_being_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = HostBook::new(dir.path());
+        Announcement { name: "far".into(), addresses: vec!["192.0.2.1:7740".into()] }.write(dir.path()).unwrap();
+        book.init().unwrap();
+        let token = book.invite("h2").unwrap();
+        let clients = ClientBook::open(dir.path()).unwrap();
+        let host = Pin([2; 32]);
+        clients.authorise(host, &token.credential[..], || "h".into()).unwrap();
+        std::fs::write(dir.path().join(format!("clients/{}.toml", Pin([3; 32]))), "rubbish").unwrap();
+        book.remove("h2").unwrap();
+        assert_eq!(book.list().unwrap().len(), 1);
+        assert!(clients.rights(host).is_err());
     }
 }

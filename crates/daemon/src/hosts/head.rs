@@ -2,6 +2,8 @@
 //!
 //! `head/` below the state directory holds what is known of the head, and the id of the token that was redeemed last.
 //!
+//! Invariant: that this is no host any more is said by whoever has the head's key, and by nobody who answers in its place.
+//!
 //! Not here: what becomes of the answers (`member`), what the head knows (`book`).
 
 use super::member::{Head, Heard, PATIENCE};
@@ -10,7 +12,6 @@ use crate::endpoints::{Endpoint, EndpointBook, Replace};
 use crate::enrol::enrol;
 use crate::enrolment::Enrolment;
 use crate::error::{Error, Result};
-use crate::hand_in::Desk;
 use crate::host::rights::Rights;
 use crate::issue::read_token;
 use crate::limited::id_of_credential;
@@ -18,10 +19,12 @@ use crate::private_file::{self, Existing};
 use crate::time::rfc3339;
 use model::name::relative_path;
 use model::{Class, Exit, Pin};
+use mover::session::{AskError, Client, ConnectError, Tuning};
 use net::Identity;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
+use transfer::ConnectOptions;
 use wire::Message;
 use wire::hosts::DRAINING;
 use wire::message::{Attend, ClientRecord, Standing};
@@ -89,39 +92,68 @@ impl Joined {
 pub(crate) struct Attendant {
     joined: Joined,
     addresses: Vec<Vec<u8>>,
-    desk: Option<Desk>,
+    client: Option<Client>,
 }
 
 impl Attendant {
     pub fn new(joined: Joined, addresses: &[String]) -> Attendant {
         let addresses = addresses.iter().map(|address| address.clone().into_bytes()).collect();
-        Attendant { joined, addresses, desk: None }
+        Attendant { joined, addresses, client: None }
     }
 
     fn ask(&mut self, jobs: u32, pins: &[Pin]) -> Result<Standing> {
-        if !self.desk.as_ref().is_some_and(Desk::is_open) {
-            self.desk = Some(Desk::open(&self.joined.head, &self.joined.identity)?);
-        }
-        let desk = self.desk.as_ref().expect("opened above");
+        let client = match self.client.take().filter(Client::is_open) {
+            Some(client) => client,
+            None => self.connect()?,
+        };
         let asked = Instant::now();
         let attend = |number| {
             let pins = pins.iter().map(|pin| pin.0.to_vec()).collect();
             Message::from(Attend { number, addresses: self.addresses.clone(), jobs, pins })
         };
-        let answers = desk.request(attend, &|| asked.elapsed() >= PATIENCE)?;
+        let (answers, _) = client.request(attend, &|| asked.elapsed() >= PATIENCE).map_err(|e| of_ask(&e))?;
         let standing = answers.into_iter().find_map(|answer| match answer {
             Message::Standing(standing) => Some(standing),
             _ => None,
         });
-        standing.ok_or_else(|| Error::new(Exit::Temporary, "an empty answer"))
+        let standing = standing.ok_or_else(|| Error::new(Exit::Temporary, "an empty answer"))?;
+        self.client = Some(client);
+        Ok(standing)
+    }
+
+    fn connect(&self) -> Result<Client> {
+        let options =
+            ConnectOptions { tuning: Tuning { streams: Some(0), ..Tuning::default() }, ..ConnectOptions::default() };
+        let client = crate::connect(&self.joined.head, &self.joined.identity, &options).map_err(passing)?;
+        client.welcome().map_err(|e| of_connect(&e))?;
+        Ok(client)
     }
 }
 
 impl Head for Attendant {
     fn attend(&mut self, jobs: u32, pins: &[Pin]) -> Result<Heard> {
-        let standing = self.ask(jobs, pins).inspect_err(|_| self.desk = None)?;
+        let standing = self.ask(jobs, pins)?;
         let clients = standing.clients.iter().filter_map(vouched).collect();
         Ok(Heard { is_draining: standing.state == DRAINING, clients, hosts: None })
+    }
+}
+
+/// Nothing that the head has said: it is asked again.
+fn passing(e: Error) -> Error {
+    Error { exit: Exit::Temporary, ..e }
+}
+
+fn of_connect(e: &ConnectError) -> Error {
+    let error = Error::from_connect(NAME, e);
+    if matches!(e, ConnectError::Refused(_)) { error } else { passing(error) }
+}
+
+fn of_ask(e: &AskError) -> Error {
+    match e {
+        AskError::Connect(e) => of_connect(e),
+        AskError::Refused(refusal) => Error::from_refusal(NAME, refusal),
+        AskError::Lost(_) => Error::new(Exit::Temporary, format!("{NAME}: {e}")),
+        AskError::Interrupted(_) => Error::new(Exit::Temporary, format!("{NAME} does not answer in time")),
     }
 }
 
@@ -147,4 +179,26 @@ fn vouched(record: &ClientRecord) -> Option<(Pin, Vouched)> {
         manages_by: None,
     };
     Some((pin, Vouched { enrolment, rights }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::ErrorKind;
+    use wire::{CloseCode, Refusal};
+
+    #[test]
+    fn only_what_the_head_itself_says_is_its_word() {
+        let changed = ErrorKind::IdentityChanged { expected: Pin([1; 32]), found: Pin([2; 32]) };
+        for kind in [changed, ErrorKind::HandshakeInvalid, ErrorKind::IdentityExposed { mode: 0o644 }] {
+            let e = net::Error { kind, operation: "connect to", subject: "192.0.2.1:1".into(), source: None };
+            let of_dialling = Error::from_net(NAME, &e);
+            assert_ne!(of_dialling.exit, Exit::Temporary);
+            let passing = [passing(of_dialling), of_connect(&ConnectError::Net(e))];
+            assert_eq!(passing.map(|e| e.exit), [Exit::Temporary; 2]);
+        }
+        let refused = || Refusal::new(CloseCode::Authentication, "no host of this endpoint");
+        let said = [of_connect(&ConnectError::Refused(refused())), of_ask(&AskError::Refused(refused()))];
+        assert_eq!(said.map(|e| e.exit), [Exit::Authentication; 2]);
+    }
 }

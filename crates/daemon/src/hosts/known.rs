@@ -16,6 +16,8 @@ use wire::message::{AskHosts, HostRecord, Hosts};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long hosts of which an endpoint tells no more are believed to be away.
+const AWAY: Duration = Duration::from_secs(86_400);
 
 /// The hosts of an endpoint.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +28,7 @@ pub struct Site {
     pub leaving: Vec<Pin>,
 }
 
-/// Whether an endpoint had several hosts when it was last asked.
+/// Whether an endpoint has told of several hosts.
 pub fn has_several(book: &EndpointBook, name: &str) -> bool {
     check_name(name).is_ok() && book.hosts_file(name).exists()
 }
@@ -71,17 +73,20 @@ pub fn of(answers: Vec<Message>) -> Vec<HostRecord> {
     answers.into_iter().find_map(of).unwrap_or_default()
 }
 
-/// Keeps what an endpoint told of its hosts, or that it is one host.
+/// Keeps what an endpoint told of its hosts. One that tells of a single host may have others that are away: what it told of them before
+/// is forgotten after `AWAY`, or when it is added again, or removed. That it has told of several is known for longer: it is still asked.
 pub fn remember(book: &EndpointBook, endpoint: &Endpoint, records: &[HostRecord]) -> Result<()> {
     let path = book.hosts_file(&endpoint.name);
-    if records.len() < 2 {
-        let _ = std::fs::remove_file(&path);
+    let told = path.metadata().and_then(|file| file.modified()).ok();
+    let age = told.and_then(|told| told.elapsed().ok());
+    if records.len() < 2 && age.is_none_or(|age| age <= AWAY) {
         return Ok(());
     }
     let kept: Vec<Kept> = records.iter().map(kept).collect();
     let text = serde_json::to_vec(&kept).map_err(|e| Error::new(Exit::Fatal, format!("write hosts: {e}")))?;
     let is_new = private_file::read(&path, FILE_BYTES_MAX, false).ok().flatten().is_none_or(|old| old != text);
-    if is_new {
+    // What is told again stays young.
+    if is_new || age.is_none_or(|age| age > AWAY / 24) {
         private_file::write(&path, &text, Existing::Replace).map_err(|e| Error::of_file("write", &path, e))?;
     }
     Ok(())
@@ -132,6 +137,8 @@ fn parse(endpoint: &Endpoint, kept: Vec<Kept>) -> Site {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoints::Replace;
+    use std::time::SystemTime;
 
     #[test]
     fn what_an_endpoint_tells_is_checked_before_it_is_used() {
@@ -165,7 +172,46 @@ mod tests {
         let book = EndpointBook::new(dir.path());
         remember(&book, &endpoint, &told).unwrap();
         assert!(has_several(&book, "far") && !has_several(&book, "../far"));
-        remember(&book, &endpoint, &told[1..2]).unwrap();
+    }
+
+    #[test]
+    fn hosts_that_are_away_are_not_forgotten_before_the_endpoint_is_added_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let book = EndpointBook::new(dir.path());
+        let endpoint = Endpoint {
+            name: "far".into(),
+            addresses: vec!["192.0.2.1:1".into()],
+            pin: Pin([1; 32]),
+            added: "2026-01-01T00:00:00Z".into(),
+        };
+        let told = [1, 2].map(|n| HostRecord {
+            name: format!("h{n}"),
+            pin: vec![n; 32],
+            addresses: vec![format!("192.0.2.{n}:1").into_bytes()],
+            state: 1,
+        });
+        book.add(&endpoint, Replace::SameIdentity).unwrap();
+        let kept = || serde_json::from_slice::<Vec<Kept>>(&std::fs::read(book.hosts_file("far")).unwrap()).unwrap();
+        for told in [&told[..], &told[..1], &[]] {
+            remember(&book, &endpoint, told).unwrap();
+            assert!(has_several(&book, "far") && kept().len() == 2, "{told:?}");
+        }
+        let age = |age: Duration| {
+            let file = std::fs::File::options().write(true).open(book.hosts_file("far")).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        // Told again, they are not away; not told for long, they are none any more, and may come back.
+        age(2 * AWAY);
+        for told in [&told[..], &told[..1]] {
+            remember(&book, &endpoint, told).unwrap();
+            assert_eq!(kept().len(), 2, "{told:?}");
+        }
+        age(2 * AWAY);
+        remember(&book, &endpoint, &told[..1]).unwrap();
+        assert!(has_several(&book, "far") && kept().len() == 1);
+        remember(&book, &endpoint, &told).unwrap();
+        assert_eq!(kept().len(), 2);
+        book.add(&endpoint, Replace::SameIdentity).unwrap();
         assert!(!has_several(&book, "far"));
     }
 }

@@ -4,6 +4,7 @@
 //! Invariants:
 //! - What a client may is what the head's newest answer says. One that the head does not know is unknown here from that answer on, and
 //!   all are when the head refuses this host.
+//! - Silence is no answer: who is not known here while the head is silent may be a client, and is told to try again.
 //! - An answer counts for `KEPT` while the head is silent. Nobody waits for a head that is known to be silent.
 //!
 //! Not here: who is let in (`clients`), how the head is asked.
@@ -16,7 +17,7 @@ use model::{Exit, Pin};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use wire::limits::CLIENTS_ASKED_MAX;
 use wire::message::HostRecord;
 use wire::{CloseCode, Refusal};
@@ -57,9 +58,9 @@ pub(crate) struct Membership {
 #[derive(Default)]
 struct State {
     clients: HashMap<Pin, Known>,
-    /// Asked about, and not answered.
+    /// Asked about, and not answered, whether or not somebody still waits for it.
     wanted: BTreeSet<Pin>,
-    /// The head did not answer when it was last asked.
+    /// The head did not answer when it was last asked, or has been asked for too long.
     is_silent: bool,
     /// It said that this is none of its hosts any more.
     is_removed: bool,
@@ -74,6 +75,13 @@ struct Known {
     vouched: Vouched,
     confirmed: Instant,
     used: Instant,
+}
+
+impl State {
+    /// Nobody waits for an answer that may come before the next round.
+    fn is_calm(&self) -> bool {
+        (self.wanted.is_empty() || self.is_silent) && self.hosts_told >= self.hosts_asked
+    }
 }
 
 impl Membership {
@@ -92,8 +100,13 @@ impl Membership {
     }
 
     /// The hosts, where this one is told of them: as they are now, or as they were when whoever tells them did not answer any more.
-    pub fn hosts(&self) -> Option<Vec<HostRecord>> {
-        self.enroller.as_ref()?;
+    ///
+    /// # Errors
+    /// Where this one is told of them, and was never told.
+    pub fn hosts(&self) -> Refused<Option<Vec<HostRecord>>> {
+        if self.enroller.is_none() {
+            return Ok(None);
+        }
         let mut state = self.lock();
         if !state.is_silent {
             state.hosts_asked += 1;
@@ -103,15 +116,19 @@ impl Membership {
             let waited = self.changed.wait_timeout_while(state, PATIENCE, waits);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Some(state.hosts.clone().unwrap_or_default())
+        state.hosts.clone().map(Some).ok_or_else(|| Refusal::new(CloseCode::Busy, SILENT))
     }
 
-    /// Whom to ask about: those that somebody waits for, and those that were here lately.
-    fn due(&self) -> Vec<Pin> {
+    /// Whom to ask about: those that somebody waits for and, in a round, those that were here lately.
+    fn due(&self, is_round: bool) -> Vec<Pin> {
         let mut state = self.lock();
-        let forgotten = |known: &Known| known.used.elapsed() > KEPT || known.confirmed.elapsed() > KEPT;
-        state.clients.retain(|_, known| !forgotten(known));
-        state.wanted.iter().chain(state.clients.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect()
+        let mut due: Vec<Pin> = state.wanted.iter().copied().collect();
+        if is_round {
+            let forgotten = |known: &Known| known.used.elapsed() > KEPT || known.confirmed.elapsed() > KEPT;
+            state.clients.retain(|_, known| !forgotten(known));
+            due.extend(state.clients.keys().filter(|pin| !state.wanted.contains(*pin)));
+        }
+        due
     }
 
     fn take(&self, asked: &[Pin], heard: Heard) {
@@ -144,12 +161,15 @@ impl Membership {
     fn fail(&self, e: &Error) {
         let mut state = self.lock();
         let is_removed = matches!(e.exit, Exit::Authentication | Exit::Refused);
-        if !state.is_silent {
-            warn!(error = %e, is_removed, "whoever this host asks about its clients does not answer as it should");
+        let what = "whoever this host asks about its clients does not answer as it should";
+        match state.is_silent && state.is_removed == is_removed {
+            true => debug!(error = %e, is_removed, "{what}"),
+            false => warn!(error = %e, is_removed, "{what}"),
         }
         (state.is_silent, state.is_removed) = (true, is_removed);
-        state.wanted.clear();
         if is_removed {
+            // That is an answer, about all of them.
+            state.wanted.clear();
             state.clients.clear();
         }
         self.changed.notify_all();
@@ -161,22 +181,34 @@ impl Membership {
 }
 
 impl Surety for Membership {
-    fn vouch(&self, pin: Pin) -> Option<Vouched> {
+    fn vouch(&self, pin: Pin) -> Refused<Option<Vouched>> {
         let mut state = self.lock();
         if let Some(known) = state.clients.get_mut(&pin).filter(|known| known.confirmed.elapsed() <= KEPT) {
             known.used = Instant::now();
-            return Some(known.vouched.clone());
+            return Ok(Some(known.vouched.clone()));
         }
+        if state.is_removed {
+            return Ok(None);
+        }
+        let silent = || Refusal::new(CloseCode::Internal, SILENT);
         if state.is_silent || state.wanted.len() >= CLIENTS_ASKED_MAX {
-            return None;
+            return Err(silent());
         }
         state.wanted.insert(pin);
         self.changed.notify_all();
-        let waits = |state: &mut State| state.wanted.contains(&pin);
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, waits);
+        // A round may be under way, which began without this one.
+        let waits = |state: &mut State| state.wanted.contains(&pin) && !state.is_silent;
+        let waited = self.changed.wait_timeout_while(state, 2 * PATIENCE, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.wanted.remove(&pin);
-        state.clients.get(&pin).map(|known| known.vouched.clone())
+        if !state.wanted.contains(&pin) {
+            return Ok(state.clients.get(&pin).map(|known| known.vouched.clone()));
+        }
+        if !state.is_silent {
+            warn!("whoever this host asks about its clients takes too long to answer");
+            state.is_silent = true;
+            self.changed.notify_all();
+        }
+        Err(silent())
     }
 
     fn knows(&self, pin: Pin) -> Option<Vouched> {
@@ -207,7 +239,7 @@ impl Surety for Membership {
 }
 
 const SILENT: &str =
-    "the hosts of this endpoint cannot reach what they keep their clients in; nobody new is let in until then";
+    "this host cannot ask at this moment who its endpoint's clients are, and lets in only those seen here lately";
 
 const GONE: &str = "this host does not belong to its endpoint any more; another host of it lets clients in";
 
@@ -217,15 +249,17 @@ fn attend(membership: &Weak<Membership>, mut head: Box<dyn Head>) {
     while let Some(this) = membership.upgrade() {
         let is_wanted = {
             let patience = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(500));
-            let is_calm = |state: &State| state.wanted.is_empty() && state.hosts_told >= state.hosts_asked;
-            let waited = this.changed.wait_timeout_while(this.lock(), patience, |state| is_calm(state));
-            !is_calm(&waited.unwrap_or_else(PoisonError::into_inner).0)
+            let waited = this.changed.wait_timeout_while(this.lock(), patience, |state| state.is_calm());
+            !waited.unwrap_or_else(PoisonError::into_inner).0.is_calm()
         };
-        if !is_wanted && Instant::now() < next {
+        // Between two rounds a newcomer costs one question, however many are known.
+        let is_round = Instant::now() >= next;
+        if is_round {
+            next = Instant::now() + INTERVAL;
+        } else if !is_wanted {
             continue;
         }
-        next = Instant::now() + INTERVAL;
-        let due = this.due();
+        let due = this.due(is_round);
         let hosts_asked = this.lock().hosts_asked;
         // One question also where there is nobody to ask about: it says that this host is there.
         let pages = due.chunks(CLIENTS_ASKED_MAX).chain(due.is_empty().then_some(&[][..]));
@@ -240,5 +274,109 @@ fn attend(membership: &Weak<Membership>, mut head: Box<dyn Head>) {
         }
         this.lock().hosts_told = hosts_asked;
         this.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Class;
+
+    const PIN: Pin = Pin([1; 32]);
+
+    /// One whose head is this test.
+    fn membership() -> Membership {
+        let (state, changed) = Default::default();
+        Membership { enroller: None, jobs: Box::new(|| 0), state, changed }
+    }
+
+    fn vouched(pin: Pin) -> (Pin, Vouched) {
+        let enrolment = Enrolment {
+            pin: pin.to_string(),
+            name: "n".into(),
+            enrolled: "2026-01-01T00:00:00Z".into(),
+            may_write: true,
+            ticket: None,
+            credential: None,
+            manages_by: None,
+        };
+        let rights = Rights {
+            may_read: true,
+            may_write: true,
+            is_drop_box: false,
+            reader: Some(pin),
+            scope: Vec::new(),
+            class_max: Class::High,
+            may_manage: false,
+        };
+        (pin, Vouched { enrolment, rights })
+    }
+
+    fn heard(clients: Vec<(Pin, Vouched)>) -> Heard {
+        Heard { is_draining: false, clients, hosts: None }
+    }
+
+    fn silent() -> Error {
+        Error::new(Exit::Temporary, "nobody answers")
+    }
+
+    /// What becomes of a client who asks to be let in, and waits until `answer` has come.
+    fn asked(membership: &Membership, answer: impl FnOnce()) -> Refused<Option<Vouched>> {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| membership.vouch(PIN));
+            while !membership.lock().wanted.contains(&PIN) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            answer();
+            waiting.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn silence_denies_nobody_and_an_answer_that_does_not_name_a_client_does() {
+        let membership = membership();
+        let refused = asked(&membership, || membership.fail(&silent())).unwrap_err();
+        assert_eq!(refused.code, CloseCode::Internal);
+        // Nobody waits, and it is asked about all the same.
+        assert_eq!(membership.vouch(PIN).unwrap_err().code, CloseCode::Internal);
+        assert_eq!(membership.due(false), [PIN]);
+        membership.take(&[PIN], heard(vec![]));
+        assert!(asked(&membership, || membership.take(&[PIN], heard(vec![]))).unwrap().is_none());
+        assert!(asked(&membership, || membership.take(&[PIN], heard(vec![vouched(PIN)]))).unwrap().is_some());
+        // Whom it knows it lets in while nobody answers, and nobody once it is no host any more.
+        membership.fail(&silent());
+        assert!(membership.vouch(PIN).unwrap().is_some());
+        membership.fail(&Error::new(Exit::Authentication, "no host of this endpoint"));
+        assert!(membership.vouch(PIN).unwrap().is_none());
+    }
+
+    #[test]
+    fn one_for_whom_there_is_no_place_is_told_to_try_again() {
+        let membership = membership();
+        membership.lock().wanted = (1..=CLIENTS_ASKED_MAX as u8).map(|n| Pin([n; 32])).collect();
+        assert_eq!(membership.vouch(Pin([255; 32])).unwrap_err().code, CloseCode::Internal);
+    }
+
+    #[test]
+    fn a_newcomer_costs_one_question_however_many_are_known() {
+        let membership = membership();
+        let known: Vec<Pin> = (1..=200).map(|n| Pin([n; 32])).collect();
+        membership.take(&known, heard(known.iter().map(|pin| vouched(*pin)).collect()));
+        let newcomer = Pin([255; 32]);
+        membership.lock().wanted.insert(newcomer);
+        assert_eq!(membership.due(false), [newcomer]);
+        let round = membership.due(true);
+        assert_eq!((round.len(), round[0]), (201, newcomer));
+    }
+
+    #[test]
+    fn a_host_that_was_never_told_of_the_others_does_not_say_that_there_are_none() {
+        let enroller: Box<Enroller> = Box::new(|_, _, _| Err(Refusal::new(CloseCode::Busy, "")));
+        let membership = Membership { enroller: Some(enroller), ..membership() };
+        membership.fail(&silent());
+        assert_eq!(membership.hosts().unwrap_err().code, CloseCode::Busy);
+        membership.take(&[], Heard { hosts: Some(Vec::new()), ..heard(vec![]) });
+        membership.fail(&silent());
+        assert_eq!(membership.hosts().unwrap(), Some(Vec::new()));
     }
 }

@@ -14,6 +14,8 @@ pub mod known;
 mod head;
 mod member;
 mod shared;
+#[cfg(test)]
+pub(crate) mod watched;
 
 pub use book::{HostBook, Listed};
 pub use head::is_member as has_head;

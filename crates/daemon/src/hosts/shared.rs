@@ -5,13 +5,15 @@
 //! coordinator it was last heard in.
 //!
 //! Invariants:
-//! - A host is one whose record has its key. Only what this process knows to have been so is written anew, and only in another history.
+//! - A host is one whose record has its key. Only what this process knows to have been so is written anew, and only in another history;
+//!   where the coordinator has lost everything, also what this process does not know yet.
 //! - That a host is there is said by a lease, and by no clock.
-//! - No credential is kept: of those that hosts hand out there is the digest alone.
+//! - No credential is kept: of those that hosts hand out there is the digest alone, written by a host and by none that was removed.
+//! - Who clients are is told also by a host that can write nothing.
 //!
 //! Not here: what becomes of the answers (`member`).
 
-use super::book::{HostBook, Seen, name_for, seen_key};
+use super::book::{HostBook, Seen, handed_key, name_for, seen_key};
 use super::head;
 use super::member::{Enroller, Head, Heard};
 use crate::clients::{CREDENTIAL_BYTES, ClientBook, Vouched};
@@ -25,7 +27,7 @@ use crate::removed;
 use crate::revoked::RevokedBook;
 use crate::ticket::Ticket;
 use cluster::coordinator::{Coordinator, History, Lease};
-use model::{Class, Exit, Pin};
+use model::{Exit, Pin};
 use net::Identity;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -133,12 +135,13 @@ impl Shared {
         shared.records.add(META, SCHEMA)?;
         shared.check_schema()?;
         let credential = ClientBook::open(state)?.credential();
-        if shared.import(&id_of_credential(&credential[..]))? {
-            // Nobody else would, where this host hands out no ticket.
-            shared.publish(&credential)?;
-        }
+        let is_lived_by = shared.import(&id_of_credential(&credential[..]))?;
         if !shared.book().register(&shared.name, own)? {
             return Err(Error::new(Exit::Usage, format!("there is a host {} already", shared.name)));
+        }
+        if is_lived_by {
+            // Nobody else would, where this host hands out no ticket.
+            shared.publish(&credential, own)?;
         }
         shared.note()?;
         info!(name = shared.name, "this is the first host of an endpoint that its hosts keep together");
@@ -238,24 +241,26 @@ impl Shared {
         self.endpoint
     }
 
-    /// Has the ticket that this host hands out let clients in at all hosts; false where it was revoked.
-    pub(crate) fn publish(&self, credential: &[u8; CREDENTIAL_BYTES]) -> Result<bool> {
-        let id = id_of_credential(credential);
-        if RevokedBook::new(&self.records).holds(Some(&id))? {
+    /// Has the ticket that this host hands out let clients in at all hosts; false where it was revoked, or closed with the host that this
+    /// one was. One that is no host hands out nothing.
+    pub(crate) fn publish(&self, credential: &[u8; CREDENTIAL_BYTES], own: Pin) -> Result<bool> {
+        let (id, tickets) = (id_of_credential(credential), LimitedBook::new(&self.records));
+        let is_host = || self.book().get(&self.name).map(|host| host.is_some_and(|host| host.pin == Some(own)));
+        if !is_host()? {
+            return Ok(true);
+        }
+        if RevokedBook::new(&self.records).holds(Some(&id))? || tickets.is_closed(&id)? {
             // The next start makes another one.
             RevokedBook::new(self.state.as_path()).mark(&id)?;
             return Ok(false);
         }
-        let limits = Limits {
-            scope: Vec::new(),
-            may_read: true,
-            may_write: true,
-            expires: None,
-            uses_max: None,
-            class_max: Class::High,
-            may_manage: false,
-        };
-        LimitedBook::new(&self.records).keep(limits, credential).map(|_| true)
+        self.records.put(&handed_key(&self.name), id.as_bytes())?;
+        tickets.keep(Limits::none(), credential)?;
+        // Of this and a removal one sees the other.
+        if !is_host()? {
+            tickets.close(&id)?;
+        }
+        Ok(true)
     }
 
     /// Lets newcomers in for all hosts.
@@ -277,7 +282,12 @@ pub(crate) struct Coordinated {
     said: Option<Vec<u8>>,
     /// The turns of history that were noticed.
     turns: u64,
-    is_removed: bool,
+    /// It was one when its record was last read; nothing until that was.
+    was_host: Option<bool>,
+    /// What it says was not taken when it was last said.
+    is_mute: bool,
+    /// It has told of all hosts.
+    has_told: bool,
 }
 
 impl Coordinated {
@@ -287,8 +297,18 @@ impl Coordinated {
         addresses: &[String],
         credential: Option<Zeroizing<[u8; CREDENTIAL_BYTES]>>,
     ) -> Coordinated {
-        let addresses = addresses.to_vec();
-        Coordinated { shared, own, addresses, credential, lease: None, said: None, turns: 0, is_removed: false }
+        Coordinated {
+            shared,
+            own,
+            addresses: addresses.to_vec(),
+            credential,
+            lease: None,
+            said: None,
+            turns: 0,
+            was_host: None,
+            is_mute: false,
+            has_told: false,
+        }
     }
 
     /// Makes sure that this is a host; returns whether it is to finish what it has.
@@ -296,20 +316,25 @@ impl Coordinated {
         let (book, name) = (self.shared.book(), self.shared.name.clone());
         let mut found = book.get(&name)?;
         let turns = self.shared.coordinator.history().turns;
-        let is_anew = turns != self.turns;
-        if is_anew && !self.is_removed {
-            warn!("etcd tells another history than before, as after it was restored: this host registers again");
-            self.shared.records.add(META, SCHEMA)?;
-            // It may have been invited already then.
-            if found.as_ref().is_none_or(|host| host.pin.is_none()) && book.register(&name, self.own)? {
-                found = book.get(&name)?;
+        if turns != self.turns {
+            let may_return = match self.was_host {
+                Some(was_host) => was_host,
+                None => self.shared.records.get(META, FILE_BYTES_MAX, false)?.is_none(),
+            };
+            if may_return {
+                warn!("etcd tells another history than before, as after it was restored: this host registers again");
+                self.shared.records.add(META, SCHEMA)?;
+                // It may have been invited already then.
+                if found.as_ref().is_none_or(|host| host.pin.is_none()) && book.register(&name, self.own)? {
+                    found = book.get(&name)?;
+                }
             }
             (self.lease, self.said) = (None, None);
             self.shared.note()?;
         }
         self.turns = turns;
         let found = found.filter(|host| host.pin == Some(self.own));
-        self.is_removed = found.is_none();
+        self.was_host = Some(found.is_some());
         found.map(|host| host.is_draining).ok_or_else(|| {
             Error::new(Exit::Authentication, format!("{name} is no host of this endpoint any more"))
                 .hint("make a token at another host, and start this one with --join")
@@ -335,6 +360,20 @@ impl Coordinated {
         Ok(())
     }
 
+    /// Says what all hosts are to know of this one.
+    fn say(&mut self, jobs: u32) -> Result<()> {
+        self.be_there(jobs)?;
+        if let Some(credential) = self.credential.take()
+            && !self
+                .shared
+                .publish(&credential, self.own)
+                .inspect_err(|_| self.credential = Some(credential.clone()))?
+        {
+            warn!("the ticket that this host handed out was revoked: the next start makes another one");
+        }
+        Ok(())
+    }
+
     /// What these clients may at this moment.
     fn clients(&self, pins: &[Pin]) -> Result<Vec<(Pin, Vouched)>> {
         let keys = pins.iter().flat_map(|pin| [enrolment::key(*pin), removed::key(*pin)]).collect();
@@ -343,7 +382,8 @@ impl Coordinated {
         for pin in pins {
             let bytes = records.get(&enrolment::key(*pin), enrolment::FILE_BYTES_MAX, false)?;
             let client = bytes.and_then(|bytes| enrolment::parse("a client", &bytes, *pin).ok());
-            tickets.extend(client.and_then(|client| client.ticket).map(|id| limited::key(&id)));
+            let by = client.into_iter().flat_map(|client| [client.ticket, client.manages_by]).flatten();
+            tickets.extend(by.map(|id| limited::key(&id)));
         }
         tickets.sort();
         tickets.dedup();
@@ -358,15 +398,73 @@ impl Coordinated {
 
 impl Head for Coordinated {
     fn attend(&mut self, jobs: u32, pins: &[Pin]) -> Result<Heard> {
-        let is_draining = self.register()?;
-        self.be_there(jobs)?;
-        if let Some(credential) = self.credential.take()
-            && !self.shared.publish(&credential).inspect_err(|_| self.credential = Some(credential.clone()))?
-        {
-            warn!("the ticket that this host handed out was revoked: the next start makes another one");
+        let is_draining = self.register().map_err(passing)?;
+        let clients = self.clients(pins).map_err(passing)?;
+        let told = self.say(jobs).and_then(|()| self.shared.book().told(self.own));
+        if let Some(e) = told.as_ref().err().filter(|_| !self.is_mute) {
+            warn!(error = %e, "etcd tells who clients are, and does not take what this host says of itself");
         }
-        let clients = self.clients(pins)?;
-        let hosts = self.shared.book().told(self.own)?;
-        Ok(Heard { is_draining, clients, hosts: Some(hosts) })
+        self.is_mute = told.is_err();
+        // One that could say nothing yet tells what it reads: later it keeps what it told.
+        let read = || if self.has_told { None } else { self.shared.book().told(self.own).ok() };
+        let hosts = told.ok().or_else(read);
+        self.has_told |= hosts.is_some();
+        Ok(Heard { is_draining, clients, hosts })
+    }
+}
+
+/// That etcd refuses to tell is no word about this host: its password may have been changed.
+fn passing(e: Error) -> Error {
+    if e.exit == Exit::Refused { Error { exit: Exit::Temporary, ..e } } else { e }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::watched::Watched;
+
+    #[test]
+    fn a_host_that_was_removed_does_not_return_when_the_coordinator_has_lost_everything() {
+        let (state, watched) = (tempfile::tempdir().unwrap(), Arc::new(Watched::default()));
+        let coordinator: Arc<dyn Coordinator> = watched.clone();
+        let (nothing, identity) = (watched.memory.snapshot(), Identity::generate().unwrap());
+        let shared = Shared::begin(state.path(), &coordinator, None, &identity, "h1").unwrap();
+        let mut host = Coordinated::new(shared.clone(), identity.pin(), &[], None);
+        // At its start, and while it runs.
+        for _ in 0..2 {
+            watched.memory.restore(&nothing);
+            host.attend(0, &[]).unwrap();
+            assert_eq!(shared.book().list().unwrap().len(), 1);
+        }
+        shared.book().remove("h1").unwrap();
+        for _ in 0..2 {
+            assert_eq!(host.attend(0, &[]).err().unwrap().exit, Exit::Authentication);
+            assert_eq!(shared.book().list().unwrap(), []);
+            watched.memory.restore(&nothing);
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_removed_while_it_hands_out_its_ticket_lets_in_nobody_new() {
+        for is_removed_meanwhile in [true, false] {
+            let (state, watched) = (tempfile::tempdir().unwrap(), Arc::new(Watched::default()));
+            let coordinator: Arc<dyn Coordinator> = watched.clone();
+            let identity = Identity::generate().unwrap();
+            let shared = Shared::begin(state.path(), &coordinator, None, &identity, "h1").unwrap();
+            let (credential, own) = ([7_u8; CREDENTIAL_BYTES], identity.pin());
+            let (publishing, removing) = (shared.clone(), shared.clone());
+            let publish = move || publishing.publish(&credential, own).map(drop).unwrap();
+            let remove = move || removing.book().remove("h1").unwrap();
+            // Whoever is first has looked, and has not written yet.
+            if is_removed_meanwhile {
+                watched.before("handed/h1", remove);
+                publish();
+            } else {
+                watched.before("hosts/h1.toml", publish);
+                remove();
+            }
+            let tickets = LimitedBook::new(&shared.records);
+            assert!(tickets.is_closed(&id_of_credential(&credential)).unwrap(), "{is_removed_meanwhile}");
+        }
     }
 }

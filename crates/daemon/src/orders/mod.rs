@@ -1,6 +1,13 @@
 //! Jobs that this endpoint carries out in its clients' names: taken, kept, begun, steered, told of and forgotten.
 //!
-//! `record` keeps them, `schedule` says which is next, `run` carries one out, `errand` what of it is no copying, `reach` finds the other endpoint and this one's root, `answer` speaks with clients.
+//! In reading order:
+//! - `record`: keeps jobs
+//! - `answer`: speaks with clients
+//! - `schedule`: which is next
+//! - `run`: carries one out
+//! - `errand`: what of it is no copying
+//! - `reach`: finds the other endpoint and this one's root
+//! - `ground`: what a job may do here
 //!
 //! Invariants:
 //! - A job is acknowledged when it is durable, and goes on until it ends, whoever is there: after a restart too.

@@ -17,7 +17,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
-use transfer::{Means, Sample, Steering, Transfer};
+use transfer::{Means, Sample, Steering, Transfer, pause_after};
 use wire::limits::ORDER_FAILURES_MAX;
 use wire::{CloseCode, Refusal, bounded};
 
@@ -222,11 +222,12 @@ fn conclude(job: &mut super::Job, mut ended: Ended, error: Option<Error>, has_mo
     let live: &mut Live = &mut job.live;
     live.failures = if has_moved { 1 } else { live.failures + 1 };
     let failures = live.failures;
+    let pause = pause_after(failures, PAUSE_FIRST, PAUSE_MAX);
     let waited = live.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
     match exit {
-        Exit::Temporary if failures < FAILURES_MAX => return job.wait(Reason::Retry, &text, pause(failures)),
-        Exit::Integrity if failures <= DAMAGED_MAX => return job.wait(Reason::Retry, &text, pause(failures)),
-        Exit::Unreachable => return job.wait(Reason::Unreachable, &text, pause(failures).min(PROBE)),
+        Exit::Temporary if failures < FAILURES_MAX => return job.wait(Reason::Retry, &text, pause),
+        Exit::Integrity if failures <= DAMAGED_MAX => return job.wait(Reason::Retry, &text, pause),
+        Exit::Unreachable => return job.wait(Reason::Unreachable, &text, pause.min(PROBE)),
         Exit::NoSpace if waited < SPACE_PATIENCE => return job.wait(Reason::Space, &text, SPACE_EVERY),
         Exit::Authentication => {
             job.record.set(Status::Waiting, Reason::Credentials, &text);
@@ -247,12 +248,6 @@ fn conclude(job: &mut super::Job, mut ended: Ended, error: Option<Error>, has_mo
         _ => Status::Failed,
     };
     job.record.set(status, Reason::None, "");
-}
-
-fn pause(failures: u32) -> Duration {
-    let pause = PAUSE_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(PAUSE_MAX);
-    let [random] = net::random_bytes::<1>();
-    pause.mul_f64(0.75 + f64::from(random) / 512.0)
 }
 
 fn of_transfer(ended: &transfer::Ended) -> Ended {
@@ -429,13 +424,5 @@ mod tests {
         assert!(long.failures.iter().map(Failed::weight).sum::<usize>() <= FAILURE_BYTES_MAX);
         assert_eq!(long.failures.len() as u64 + long.failures_untold, ORDER_FAILURES_MAX as u64);
         assert_eq!(told(ORDER_FAILURES_MAX, 60).failures_untold, 0);
-    }
-
-    #[test]
-    fn pauses_double_up_to_ten_minutes() {
-        for (failures, seconds) in [(1, 5.0), (2, 10.0), (3, 20.0), (8, 600.0), (100, 600.0)] {
-            let ratio = pause(failures).as_secs_f64() / seconds;
-            assert!((0.75..1.25).contains(&ratio), "{failures}: {ratio}");
-        }
     }
 }

@@ -11,7 +11,7 @@ use crate::limited::id_of_credential;
 use crate::revoked::RevokedBook;
 use crate::ticket::Ticket;
 use cluster::coordinator::Coordinator;
-use model::Exit;
+use model::{Exit, Pin};
 use net::Identity;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Belongs {
     /// With the clients, as this host decides on them. Called before the process is confined: it may look names up.
     pub fn of(asked: &Asked<'_>, identity: &Identity, name: &str) -> Result<(Belongs, ClientBook)> {
         let belongs = Belongs::looked_up(asked, identity, name)?;
-        let clients = belongs.clients(asked.state)?;
+        let clients = belongs.clients(asked.state, identity.pin())?;
         Ok((belongs, clients))
     }
 
@@ -50,21 +50,29 @@ impl Belongs {
                 .hint("omit --no-orders"));
         }
         let Some(coordinator) = coordinator else {
-            return Ok(Joined::of(state, join, identity)?.map_or(Belongs::Alone, Belongs::ToHead));
+            let Some(joined) = Joined::of(state, join, identity)? else { return Ok(Belongs::Alone) };
+            if asked.hands_out {
+                warn!("this host belongs to another one: its own ticket lets nobody in; make tickets at the other one");
+            }
+            return Ok(Belongs::ToHead(joined));
         };
         let shared = Shared::begin(state, coordinator, join, identity, name)?;
         Ok(Belongs::ToAll { shared, hands_out: asked.hands_out })
     }
 
-    fn clients(&self, state: &Path) -> Result<ClientBook> {
+    fn clients(&self, state: &Path, own: Pin) -> Result<ClientBook> {
         let clients = ClientBook::open(state)?;
-        let Belongs::ToAll { shared, hands_out } = self else { return Ok(clients) };
+        let (shared, hands_out) = match self {
+            Belongs::Alone => return Ok(clients),
+            Belongs::ToHead(_) => return Ok(clients.elsewhere()),
+            Belongs::ToAll { shared, hands_out } => (shared, hands_out),
+        };
         // Before the ticket is written, where that is possible; otherwise as soon as it is.
-        match hands_out.then(|| shared.publish(&clients.credential())) {
+        match hands_out.then(|| shared.publish(&clients.credential(), own)) {
             Some(Ok(false)) => {
                 RevokedBook::new(state).mark(&id_of_credential(&clients.credential()[..]))?;
                 let clients = ClientBook::open(state)?;
-                shared.publish(&clients.credential())?;
+                shared.publish(&clients.credential(), own)?;
                 return Ok(clients.elsewhere());
             }
             Some(Err(e)) => warn!(error = %e, "the ticket of this host lets nobody in before etcd answers"),

@@ -15,6 +15,8 @@ pub enum Fault {
     },
     /// The conversation is over.
     Lost(Arc<str>),
+    /// There was none to be had: others have them all, and none of these moves on.
+    Crowded(Arc<str>),
     Malformed(&'static str),
     /// A name that cannot be said.
     Name(&'static str),
@@ -70,7 +72,7 @@ impl Faulty for Fault {
     fn on(&self, operation: &'static str, subject: &[u8]) -> store::Error {
         let (kind, why) = match self {
             Fault::Refused { code, text } => (kind_of(*code, text), format!("the server says \"{code} {text}\"")),
-            Fault::Lost(why) => (FailureKind::Other, why.to_string()),
+            Fault::Lost(why) | Fault::Crowded(why) => (FailureKind::Other, why.to_string()),
             Fault::Malformed(why) => (FailureKind::Other, format!("the server does not keep to the protocol: {why}")),
             Fault::Name(why) => (FailureKind::NameRefused, (*why).to_owned()),
             Fault::Absent => (FailureKind::NotFound, "it is not there".to_owned()),
@@ -78,12 +80,7 @@ impl Faulty for Fault {
             Fault::Abroad(why) => (FailureKind::Permission, why.clone()),
             Fault::Unable(why) => (FailureKind::Special, (*why).to_owned()),
         };
-        let kind = match kind {
-            FailureKind::Other if operation.starts_with("read") => FailureKind::ReadError,
-            FailureKind::Other if operation.starts_with("write") => FailureKind::WriteError,
-            kind => kind,
-        };
-        store::Error::of_kind(kind, operation, subject, &why)
+        store::Error::of_kind(kind.or_by(operation), operation, subject, &why)
     }
 
     fn is_absent(&self) -> bool {
@@ -95,7 +92,7 @@ impl Faulty for Fault {
     }
 
     fn is_lost(&self) -> bool {
-        matches!(self, Fault::Lost(_))
+        matches!(self, Fault::Lost(_) | Fault::Crowded(_))
     }
 
     fn beyond(why: &'static str) -> Fault {

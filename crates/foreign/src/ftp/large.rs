@@ -200,6 +200,7 @@ impl FtpLarge {
             return Err(broken(&mut lease, data, &e));
         }
         upload.at += bytes.len() as u64;
+        upload.lease.stir();
         Ok(())
     }
 
@@ -231,7 +232,7 @@ impl FtpLarge {
         loop {
             let stripes = self.stripes.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(stripes) = &*stripes {
-                return stripes.write(offset, bytes);
+                return stripes.write(offset, bytes).inspect(|()| self.job.server.0.stir());
             }
             drop(stripes);
             let mut state = self.state.lock().unwrap();

@@ -5,7 +5,7 @@
 use super::server::{Account, DialWires, Ftp, Server, Wires, by_tcp};
 use super::session::Reach;
 use crate::sftp::{Dial, Line};
-use crate::tree::{Host, Place, Places, refused, split};
+use crate::tree::{Host, Place, Places, split};
 use model::{Location, TransferOptions};
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -77,7 +77,8 @@ impl FtpServers {
             let meant = meant.and_then(|(scheme, rest)| Target::parse(scheme, rest.trim_end_matches('/')).ok());
             let Some(meant) = meant else {
                 let text = format!("{:?} is no address of a GridFTP or FTP server", table.endpoint);
-                return Err(refused(Refused::Request, text, "write endpoint = \"gsiftp://HOST:PORT\" in its table"));
+                let advice = "write endpoint = \"gsiftp://HOST:PORT\" in its table";
+                return Err(OpenError::refused(Refused::Request, text, advice));
             };
             let is_it = meant.bare() == target.bare()
                 && meant.is_by_ssh() == target.is_by_ssh()
@@ -117,7 +118,7 @@ impl FtpServers {
                 let (ssh, host) = (self.ssh.clone(), target.host.clone());
                 Box::new(move || {
                     let Line { input, output, why } = ssh.dial(&host)?;
-                    Ok(Wires { input: output, output: input, why: Some(why), peer: None })
+                    Ok(Wires { input: output, output: Box::new(input), why: Some(why), peer: None })
                 })
             }
         };
@@ -127,19 +128,16 @@ impl FtpServers {
         match server.lease().and_then(|mut lease| lease.passive()) {
             Ok(_) => Ok(server),
             Err(super::fault::Fault::Abroad(why)) => {
-                Err(refused(Refused::Request, format!("{}: {why}", server.name), "docs/gridftp.md says more of it"))
+                let text = format!("{}: {why}", server.name);
+                Err(OpenError::refused(Refused::Request, text, "docs/gridftp.md says more of it"))
             }
             Err(fault) => {
                 let text =
                     format!("{} offers no passive data connections: {}", server.name, super::server::said(&fault));
-                Err(refused(Refused::Unreachable, text, "ask its administrator for passive mode (EPSV or PASV)"))
+                let advice = "ask its administrator for passive mode (EPSV or PASV)";
+                Err(OpenError::refused(Refused::Unreachable, text, advice))
             }
         }
-    }
-
-    /// What a path below a location leads to; the location itself stays, and no link below it is followed.
-    pub fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {
-        Places(&|location| self.place(location)).shelf_below(base, path, how)
     }
 }
 
@@ -147,14 +145,14 @@ fn addresses(host: &str) -> Result<Vec<IpAddr>, OpenError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, 0).to_socket_addrs().map_err(|e| {
         let advice = "list addresses, or names that can be looked up";
-        refused(Refused::Request, format!("redirect_hosts: look up {host}: {e}"), advice)
+        OpenError::refused(Refused::Request, format!("redirect_hosts: look up {host}: {e}"), advice)
     })?;
     Ok(found.map(|address| address.ip().to_canonical()).collect())
 }
 
 fn account(target: &Target, table: &FtpConfig) -> Result<Account, OpenError> {
     let anonymous = || Account { user: "anonymous".to_owned(), password: "anonymous@".to_owned() };
-    let wrong = |text: String| refused(Refused::Keys, text, "docs/gridftp.md shows the form of the file");
+    let wrong = |text: String| OpenError::refused(Refused::Keys, text, "docs/gridftp.md shows the form of the file");
     if target.is_by_ssh() {
         return Ok(Account { user: ":globus-mapping:".to_owned(), password: "ssh".to_owned() });
     }

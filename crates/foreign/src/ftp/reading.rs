@@ -52,6 +52,7 @@ impl Download {
             }
             Ok(count) => {
                 self.at += count as u64;
+                self.lease.stir();
                 Ok(count)
             }
             Err(e) => Err(self.lease.line.lose(&format!("the data connection was lost: {e}"))),
@@ -155,6 +156,7 @@ impl FtpFile {
             match step {
                 Ok((_, true)) => break,
                 Ok((download, false)) => position.keep(&self.server, download),
+                // Not one that had no turn: no transfer of it broke.
                 Err(Fault::Lost(_)) if broken < CONTINUED_MAX => broken += 1,
                 Err(fault) => return Err(failed(fault)),
             }
@@ -282,6 +284,7 @@ fn fetch_some(server: &Arc<Server>, some: &mut [Wanted]) {
                 (bytes, there) => bytes.and_then(|bytes| Ok((bytes, generation(&server.name, &one.path, &there?)))),
             };
             one.fetched = Some(read);
+            server.stir();
         }
         Ok::<(), Fault>(())
     };
@@ -314,7 +317,7 @@ impl SourceLane for FtpLane {
         let room = buffer.len();
         let one = std::slice::from_ref(object);
         let fetched = match self.ahead.remove(&object.entry.id) {
-            None | Some(Err(Fault::Lost(_))) => self.fetch(one, &|_| room).remove(0),
+            None | Some(Err(Fault::Lost(_) | Fault::Crowded(_))) => self.fetch(one, &|_| room).remove(0),
             Some(fetched) => fetched,
         };
         let fetched = match fetched {
@@ -351,5 +354,36 @@ impl SourceLane for FtpLane {
             Some(file) => file.read_each(extent, &mut self.open, block, each),
             None => store::read_by_blocks(file, extent, block, each),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::tests::{data, server, stirs, tame};
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::LazyLock;
+
+    #[test]
+    fn each_small_file_that_comes_lets_others_wait_on() {
+        static DATA: LazyLock<(TcpListener, String)> = LazyLock::new(data);
+        let server = server(|command| match command.split(' ').next() {
+            Some("EPSV") => DATA.1.as_str(),
+            Some("RETR") => "150 here it comes",
+            Some("DATA") => {
+                DATA.0.accept().unwrap().0.write_all(b"abc").unwrap();
+                "226 whole"
+            }
+            _ => tame(command),
+        });
+        let server = server.ok().unwrap();
+        let before = stirs(&server);
+        let mut all = [&b"/one"[..], b"/two"].map(|path| Wanted { path: path.to_vec(), bytes_max: 9, fetched: None });
+        fetch_some(&server, &mut all);
+        for one in all {
+            assert_eq!(one.fetched.unwrap().unwrap().0, b"abc");
+        }
+        assert_eq!(stirs(&server) - before, 3, "two files came, and the conversation came back");
     }
 }

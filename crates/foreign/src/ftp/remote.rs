@@ -41,7 +41,6 @@ impl Remote for Ftp {
     const PROTOCOL: &'static str = "FTP";
     const STAGED_PREFIX: &'static str = ".thalweg-staging-ftp-";
     const NO_REPLACING: &'static str = "this server cannot replace a file in one step: remove it there first";
-    const RENAME_REPLACES: bool = true;
 
     fn name(&self) -> &str {
         &self.0.name
@@ -115,10 +114,13 @@ impl Remote for Ftp {
                 }
             };
             let is_aimless = one.attributes.is_link() && one.target.is_empty();
-            match is_aimless && with_targets && children.odd.len() < ODD_MAX {
-                true => children.odd.push(format!("the server does not tell where {} leads to", shown(&one.name))),
-                false => children.add(&one.name, one.attributes, one.target),
+            if is_aimless && with_targets {
+                if children.odd.len() < ODD_MAX {
+                    children.odd.push(format!("the server does not tell where {} leads to", shown(&one.name)));
+                }
+                continue;
             }
+            children.add(&one.name, one.attributes, one.target);
         }
         children.sort();
         if !self.0.can.facts {
@@ -190,6 +192,7 @@ impl Remote for Ftp {
         Ok(SinkFacts {
             file_system: "ftp",
             is_memory_backed: false,
+            cannot_sync: false,
             free_bytes: u64::MAX,
             free_inodes: None,
             order: if self.0.can.grid { Order::Any } else { Order::EachObject },
@@ -267,10 +270,16 @@ impl Remote for Ftp {
                 lost.lock().unwrap().get_or_insert(fault);
             }
         });
-        for small in wanted.iter_mut().filter(|small| small.failure.is_some()) {
-            // It may be there in part.
-            small.is_sent = false;
-            let _ = self.remove(&small.path);
+        let failed = wanted.iter_mut().filter(|small| small.failure.is_some());
+        let partial: Vec<_> = failed
+            .map(|small| {
+                small.is_sent = false;
+                small.path.clone()
+            })
+            .collect();
+        // They may be there in part. Where there is no turn for it, one wait is enough.
+        if !partial.is_empty() {
+            let _ = self.remove_all(&partial);
         }
         // Whoever had it sent sends it again, as often as is worth it.
         lost.into_inner().unwrap().map_or(Ok(()), |fault| Err(fault.on("write file", b"")))

@@ -13,6 +13,11 @@ use crate::tree::{Attributes, Faulty, Small};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// What a server sums up in a second, at least.
+const SUMMED_BYTES_A_SECOND: u64 = 20 << 20;
 
 /// A file that lies at the server, and what is to be true of it.
 pub struct Sent<'a> {
@@ -52,6 +57,11 @@ pub fn send_some(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
     }
     match send_together(server, some) {
         Ok(mut lease) => settle_some(server, &mut lease, some),
+        // There was no turn, and nothing was sent: singly they would wait as long again.
+        Err(fault @ Fault::Crowded(_)) => {
+            some.iter_mut().for_each(|one| one.fail(&fault));
+            Err(fault)
+        }
         Err(_) => send_rest(server, some),
     }
 }
@@ -66,10 +76,12 @@ fn send_together(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<Lease>
     for one in some.iter() {
         let written = extended::write(&mut channel, &whole(&one.bytes), &mut || lease.line.refused());
         written.inspect_err(|_| lease.line.is_lost = true)?;
+        server.stir();
     }
     for one in some.iter_mut() {
         lease.begun().and_then(|()| lease.ended()).inspect_err(|_| lease.line.is_lost = true)?;
         one.is_sent = true;
+        server.stir();
     }
     lease.channels.push(channel);
     Ok(lease)
@@ -135,6 +147,7 @@ fn send_singly(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
                 Err(fault) if session.line.is_lost => return Err(fault),
                 Err(fault) => one.fail(&fault),
             }
+            server.stir();
             if at < last {
                 address = session.hear_passive()?;
             }
@@ -178,6 +191,12 @@ pub fn adler(bytes: &[u8]) -> u32 {
     adler.finish()
 }
 
+/// What a server takes to sum up files, before it answers.
+fn summing(sent: &[Sent<'_>]) -> Duration {
+    let summed = sent.iter().filter(|one| one.adler.is_some()).map(|one| one.size_bytes);
+    Duration::from_secs(summed.fold(0, u64::saturating_add) / SUMMED_BYTES_A_SECOND)
+}
+
 /// Gives files their times and modes, and compares what the server says of them with what was sent.
 pub fn settle(server: &Server, session: &mut Session, sent: &[Sent<'_>]) -> Vec<Result<()>> {
     let checks = session.can.checksums;
@@ -190,7 +209,11 @@ pub fn settle(server: &Server, session: &mut Session, sent: &[Sent<'_>]) -> Vec<
         commands
     };
     let commands: Vec<Vec<Vec<u8>>> = sent.iter().map(ask).collect();
-    let mut replies = session.ask_all(&commands.concat()).into_iter();
+    let longer = if checks { summing(sent) } else { Duration::ZERO };
+    let is_long = usize::from(!longer.is_zero());
+    server.summing.fetch_add(is_long, Relaxed);
+    let mut replies = session.ask_all_within(&commands.concat(), longer).into_iter();
+    server.summing.fetch_sub(is_long, Relaxed);
     let mut settled = Vec::with_capacity(sent.len());
     for (one, commands) in sent.iter().zip(&commands) {
         let mut own = replies.by_ref().take(commands.len());
@@ -239,5 +262,115 @@ pub fn was_set(server: &Server, attributes: &Attributes, mut replies: Vec<Result
 impl Small {
     fn fail(&mut self, fault: &Fault) {
         self.failure = Some(fault.on("write file", &self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::tests::{crowd, data, server, stirs, tame};
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::sync::{LazyLock, OnceLock};
+
+    fn small(path: &[u8]) -> Small {
+        Small {
+            path: path.to_vec(),
+            mode: 0o644,
+            attributes: Attributes::default(),
+            bytes: b"abc".to_vec(),
+            size_bytes: 3,
+            wants_sync: false,
+            is_sent: false,
+            is_synced: false,
+            failure: None,
+        }
+    }
+
+    const GRID: &str = "211-Features\r\n SPAS\r\n CKSM ADLER32:10;\r\n211 End";
+
+    #[test]
+    fn each_small_file_that_goes_lets_others_wait_on() {
+        static DATA: LazyLock<(TcpListener, String)> = LazyLock::new(data);
+        let plain = server(|command| match command.split(' ').next() {
+            Some("EPSV") => DATA.1.as_str(),
+            Some("STOR") => "150 go",
+            Some("DATA") => {
+                DATA.0.accept().unwrap().0.read_to_end(&mut Vec::new()).unwrap();
+                "226 whole"
+            }
+            Some("CKSM") => "213 024d0127",
+            _ => tame(command),
+        });
+        let grid = server(|command| match command.split(' ').next() {
+            Some("EPSV") => DATA.1.as_str(),
+            Some("STOR") => "150 go",
+            Some("DATA") => "226 whole",
+            Some("FEAT") => GRID,
+            _ => tame(command),
+        });
+        let (plain, grid) = (plain.ok().unwrap(), grid.ok().unwrap());
+        let (mut one, mut two) = (small(b"/one"), small(b"/two"));
+        let before = stirs(&plain);
+        send_singly(&plain, &mut [&mut one, &mut two]).unwrap();
+        assert!(one.is_sent && two.is_sent && one.failure.is_none() && two.failure.is_none());
+        assert_eq!(stirs(&plain) - before, 3, "two files went, and the conversation came back");
+        let before = stirs(&grid);
+        let _lease = send_together(&grid, &mut [&mut small(b"/one"), &mut small(b"/two")]).unwrap();
+        assert_eq!(stirs(&grid) - before, 4, "two files went, and were confirmed");
+    }
+
+    #[test]
+    fn small_files_that_have_no_turn_are_told_so_and_do_not_wait_for_one_again() {
+        let server = server(|command| if command == "FEAT" { GRID } else { tame(command) });
+        let mut server = server.ok().unwrap();
+        let _lease = crowd(&mut server);
+        let mut file = small(b"/f");
+        assert!(matches!(send_some(&server, &mut [&mut file]), Err(Fault::Crowded(_))));
+        assert!(file.failure.is_some() && !file.is_sent);
+        assert_eq!(file.path, b"/f", "it was not sent again under another name");
+    }
+
+    #[test]
+    fn a_server_that_is_given_longer_is_known_to_sum_up() {
+        static SERVER: OnceLock<Arc<Server>> = OnceLock::new();
+        let server = server(|command| match command.starts_with("CKSM") {
+            true if SERVER.get().is_some_and(|server| server.summing.load(Relaxed) == 1) => "213 00000001",
+            true => "550 nobody knows",
+            false => tame(command),
+        });
+        let server = SERVER.get_or_init(|| server.ok().unwrap());
+        let attributes = Attributes::default();
+        let settled = |size_bytes| {
+            let sent = Sent { path: b"/f", size_bytes, adler: Some(1), attributes: &attributes };
+            settle(server, &mut server.lease().unwrap(), &[sent]).remove(0)
+        };
+        settled(SUMMED_BYTES_A_SECOND).unwrap();
+        assert!(matches!(settled(1), Err(Fault::Refused { .. })));
+    }
+
+    /// Longer than any other answer may take.
+    #[test]
+    fn a_server_is_given_the_time_that_a_checksum_takes() {
+        let server = server(|command| match command.starts_with("CKSM") {
+            true => {
+                std::thread::sleep(Duration::from_millis(700));
+                "213 00000001"
+            }
+            false => tame(command),
+        });
+        let server = server.ok().unwrap();
+        let attributes = Attributes::default();
+        let settled = |size_bytes| {
+            let mut lease = server.lease().unwrap();
+            lease.patience = Duration::from_millis(100);
+            let sent = Sent { path: b"/f", size_bytes, adler: Some(1), attributes: &attributes };
+            settle(&server, &mut lease, &[sent]).remove(0)
+        };
+        settled(SUMMED_BYTES_A_SECOND * 60).unwrap();
+        assert!(matches!(settled(SUMMED_BYTES_A_SECOND / 2), Err(Fault::Lost(_))));
+        let sent = |adler, size_bytes| Sent { path: b"/f", size_bytes, adler, attributes: &attributes };
+        assert_eq!(summing(&[sent(Some(1), 7 << 30), sent(Some(1), 3 << 30)]), Duration::from_secs(512));
+        assert_eq!(summing(&[sent(None, 7 << 30)]), Duration::ZERO);
     }
 }

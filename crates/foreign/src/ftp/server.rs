@@ -1,17 +1,18 @@
 //! A server that let us in, and the conversations with it: some are open, and whoever needs one takes it.
 //!
 //! Invariants: no more are open than the server takes; one in whose transfer something went wrong is not used again; nobody waits for one
-//! that another only keeps for later.
+//! that another only keeps for later, and everybody as long as those who have one move on.
 
 use super::fault::{Fault, Result};
-use super::line::Line;
+use super::line::{Line, PATIENCE};
 use super::reply::Parser;
 use super::session::{Features, Reach, Session};
-use crate::tree::{Attempts, refused};
+use crate::tree::Attempts;
+use rustix::net::sockopt;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::OpenError;
@@ -21,8 +22,8 @@ use store::open::Refused;
 pub const SESSIONS_MAX: usize = 12;
 /// Of them at work for one group of small files.
 const AT_WORK_MAX: usize = 8;
-/// Whoever waits longer for one waits for itself.
-const TURN_PATIENCE: Duration = Duration::from_secs(60);
+/// Whoever waits longer for one while nothing moves waits for itself: the server is given up before (`line::PATIENCE`).
+const TURN_PATIENCE: Duration = Duration::from_secs(240);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// A conversation that was idle for longer is tried before it is used.
 const FRESH: Duration = Duration::from_secs(10);
@@ -53,11 +54,16 @@ pub struct Server {
     pub keeps_no_times: AtomicBool,
     /// Files whose checksums are compared beside the transfer.
     pub comparing: AtomicUsize,
+    /// Conversations in which the server is given more time than for any other answer, because it sums up files.
+    pub summing: AtomicUsize,
     account: Account,
     reach: Reach,
     dial: Box<DialWires>,
     idle: Mutex<Idle>,
     freed: Condvar,
+    /// How often a conversation came back, ended or moved content.
+    stirs: AtomicU64,
+    turn_patience: Duration,
 }
 
 /// A server, as a store.
@@ -67,8 +73,6 @@ struct Idle {
     sessions: Vec<Held>,
     open: usize,
     most: usize,
-    /// Conversations that came back, or ended, so far.
-    returned: u64,
     /// The one that was kept first is the first.
     spares: VecDeque<Weak<dyn Spare>>,
 }
@@ -107,6 +111,11 @@ impl Lease {
     fn is_fresh(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.since.elapsed() < FRESH)
     }
+
+    /// Content moved: whoever waits for a turn waits on.
+    pub fn stir(&self) {
+        self.server.stir();
+    }
 }
 
 impl Drop for Lease {
@@ -117,15 +126,15 @@ impl Drop for Lease {
             true => idle.open -= 1,
             false => idle.sessions.push(Held { since: Instant::now(), ..held }),
         }
-        idle.returned += 1;
+        self.server.stir();
         self.server.freed.notify_one();
     }
 }
 
 /// Connects to a server of a name, unless that would show what is sent to others.
 pub fn by_tcp(host: &str, port: u16, allow_clear: bool) -> std::result::Result<Wires, OpenError> {
-    let unreachable =
-        |why: String| refused(Refused::Unreachable, why, "check the address, the network and any firewall on the path");
+    let advice = "check the address, the network and any firewall on the path";
+    let unreachable = |why: String| OpenError::refused(Refused::Unreachable, why, advice);
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs().map_err(|e| unreachable(format!("look up {host}: {e}")))?;
     let mut last = format!("{host} has no address");
@@ -134,12 +143,10 @@ pub fn by_tcp(host: &str, port: u16, allow_clear: bool) -> std::result::Result<W
             let text = format!("{host}: FTP is not encrypted: others on the path can read and change what is sent");
             let advice = "use sftp:// or an endpoint, or accept it for this server: [stores.NAME] with kind = \"gridftp\", \
                           endpoint = \"gsiftp://HOST:PORT\" and allow_clear = true";
-            return Err(refused(Refused::Request, text, advice));
+            return Err(OpenError::refused(Refused::Request, text, advice));
         }
-        match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+        match dial(&address) {
             Ok(stream) => {
-                let _ = stream.set_nodelay(true);
-                let _ = stream.set_write_timeout(Some(super::line::PATIENCE));
                 let output = stream.try_clone().map_err(|e| unreachable(format!("{host}: {e}")))?;
                 let peer = Some(address.ip());
                 return Ok(Wires { input: Box::new(stream), output: Box::new(Ends(output)), why: None, peer });
@@ -148,6 +155,18 @@ pub fn by_tcp(host: &str, port: u16, allow_clear: bool) -> std::result::Result<W
         }
     }
     Err(unreachable(last))
+}
+
+/// A control connection, on which a server that is gone is noticed even while it is given long to answer.
+fn dial(address: &SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(address, CONNECT_PATIENCE)?;
+    let _ = stream.set_nodelay(true);
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = sockopt::set_socket_keepalive(&stream, true);
+    let _ = sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));
+    let _ = sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(30));
+    let _ = sockopt::set_tcp_keepcnt(&stream, 4);
+    Ok(stream)
 }
 
 /// Ends both directions when it is dropped, so that the thread that reads ends too.
@@ -177,18 +196,21 @@ impl Server {
         dial: Box<DialWires>,
     ) -> std::result::Result<Arc<Server>, OpenError> {
         let most = SESSIONS_MAX;
-        let idle = Mutex::new(Idle { sessions: Vec::new(), open: 0, most, returned: 0, spares: VecDeque::new() });
+        let idle = Mutex::new(Idle { sessions: Vec::new(), open: 0, most, spares: VecDeque::new() });
         let mut server = Server {
             name,
             attempts: Attempts::default(),
             can: Features::default(),
             comparing: AtomicUsize::new(0),
+            summing: AtomicUsize::new(0),
             keeps_no_times: AtomicBool::new(false),
             account,
             reach,
             dial,
             idle,
             freed: Condvar::new(),
+            stirs: AtomicU64::new(0),
+            turn_patience: TURN_PATIENCE,
         };
         let first = server.talk()?;
         server.can = first.session.can.clone();
@@ -202,8 +224,9 @@ impl Server {
     fn talk(&self) -> std::result::Result<Held, OpenError> {
         let Wires { input, output, why, peer } = (self.dial)()?;
         let reach = Reach { peer: peer.or(self.reach.peer), ..self.reach.clone() };
-        let lost =
-            |fault: &Fault| refused(Refused::Unreachable, format!("{}: {}", self.name, said(fault)), "try again");
+        let lost = |fault: &Fault| {
+            OpenError::refused(Refused::Unreachable, format!("{}: {}", self.name, said(fault)), "try again")
+        };
         let parser = if why.is_some() { Parser::after_words() } else { Parser::default() };
         let line = Line::start(&self.name, input, output, parser);
         let line = line.map_err(|e| lost(&Fault::Lost(e.to_string().into())))?;
@@ -226,7 +249,8 @@ impl Server {
     fn log_in(&self, session: &mut Session) -> std::result::Result<(), OpenError> {
         let Account { user, password } = &self.account;
         let mut logged = session.ask(format!("USER {user}").into_bytes());
-        if logged.as_ref().is_ok_and(|reply| reply.code == 331) {
+        let takes_password = logged.as_ref().is_ok_and(|reply| reply.code == 331);
+        if takes_password {
             logged = session.ask(format!("PASS {password}").into_bytes());
         }
         let fault = match logged {
@@ -235,11 +259,15 @@ impl Server {
             Err(fault) => fault,
         };
         let text = said(&fault);
-        let wants_gsi = ["gssapi", "gsi", "auth"].iter().any(|word| text.to_ascii_lowercase().contains(word));
+        let lower = text.to_ascii_lowercase();
+        let mut words = lower.split(|c: char| !c.is_alphanumeric());
+        // The last two are dCache's.
+        let says = ["gssapi", "authentication required", "wrapped in mic"];
+        let names_gsi = says.iter().any(|what| lower.contains(what)) || words.any(|word| word == "gsi");
         // An empty one is between any two letters.
         let text = if password.is_empty() { text } else { text.replace(&password[..], "...") };
         Err(match fault {
-            Fault::Refused { .. } if wants_gsi => refused(
+            Fault::Refused { .. } if names_gsi && !takes_password => OpenError::refused(
                 Refused::Keys,
                 format!(
                     "{} asks for GSI, the certificates of grids, which this program does not speak ({text}): GridFTP sites are \
@@ -249,13 +277,13 @@ impl Server {
                 "use the site's davs:// door with a token (docs/webdav.md), sshftp://HOST/PATH if you may log in there by ssh, or copy \
                  with globus-url-copy",
             ),
-            Fault::Refused { .. } => refused(
+            Fault::Refused { .. } => OpenError::refused(
                 Refused::Keys,
                 format!("{} does not let {user} in: {text}", self.name),
                 "name the user as ftp://USER@HOST/PATH, and a file with the password as credentials_file in the server's table \
                  (docs/gridftp.md)",
             ),
-            _ => refused(Refused::Unreachable, format!("{}: {text}", self.name), "try again"),
+            _ => OpenError::refused(Refused::Unreachable, format!("{}: {text}", self.name), "try again"),
         })
     }
 
@@ -284,7 +312,7 @@ impl Server {
     /// kept for later.
     fn any_lease(self: &Arc<Self>, is_extended: bool) -> Result<Lease> {
         let mut idle = self.idle.lock().unwrap();
-        let (mut until, mut returned) = (Instant::now() + TURN_PATIENCE, idle.returned);
+        let (mut until, mut stirs) = (Instant::now() + self.turn_patience, self.stirs.load(Relaxed));
         loop {
             let fits = idle.sessions.iter().rposition(|held| held.session.is_extended == is_extended);
             let any = if idle.open < idle.most { fits } else { fits.or(idle.sessions.len().checked_sub(1)) };
@@ -328,16 +356,21 @@ impl Server {
                 idle = self.idle.lock().unwrap();
                 continue;
             }
-            // As long as others come and go, its turn comes too.
-            if idle.returned != returned {
-                (until, returned) = (Instant::now() + TURN_PATIENCE, idle.returned);
+            // As long as others come and go, or move on, its turn comes too.
+            if self.moves_on(stirs) {
+                (until, stirs) = (Instant::now() + self.turn_patience, self.stirs.load(Relaxed));
             }
             if Instant::now() > until {
                 let text = format!("{} takes only {} connections at once, which are all in use", self.name, idle.most);
-                return Err(Fault::Lost(text.into()));
+                return Err(Fault::Crowded(text.into()));
             }
             idle = self.freed.wait_timeout(idle, Duration::from_secs(1)).unwrap().0;
         }
+    }
+
+    /// Whether anything stirred since there were so many stirs, or the server has reason to be silent.
+    fn moves_on(&self, stirs: u64) -> bool {
+        self.stirs.load(Relaxed) != stirs || self.summing.load(Relaxed) > 0
     }
 
     /// Whoever waits for a conversation may have this one.
@@ -350,7 +383,9 @@ impl Server {
 
     /// Does something that changes nothing, and once more where the conversation was lost.
     pub fn with<T>(self: &Arc<Self>, act: impl Fn(&mut Session) -> Result<T>) -> Result<T> {
-        match act(&mut *self.lease()?) {
+        // The lost one is given back first: the server may take no other.
+        let done = act(&mut *self.lease()?);
+        match done {
             Err(Fault::Lost(_)) => act(&mut *self.lease()?),
             done => done,
         }
@@ -382,6 +417,10 @@ impl Server {
         &self.account.user
     }
 
+    pub fn stir(&self) {
+        self.stirs.fetch_add(1, Relaxed);
+    }
+
     pub fn note_no_times(&self) {
         self.keeps_no_times.store(true, Relaxed);
     }
@@ -395,5 +434,126 @@ pub fn said(fault: &Fault) -> String {
 
 fn not_ftp(name: &str, fault: &Fault) -> OpenError {
     let text = format!("{name} does not answer like an FTP server: {}", said(fault));
-    refused(Refused::Unreachable, text, "check the port: FTP has 21, GridFTP 2811")
+    OpenError::refused(Refused::Unreachable, text, "check the port: FTP has 21, GridFTP 2811")
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::io::{BufRead, BufReader};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::unix::net::UnixStream;
+
+    /// What a server is told, and what it answers. Where it answers that a transfer begins, it is told `DATA` next.
+    type Answer = fn(&str) -> &'static str;
+
+    /// Lets everybody in, and computes checksums.
+    pub fn tame(command: &str) -> &'static str {
+        match command.split(' ').next() {
+            Some("USER") => "230 in",
+            Some("FEAT") => "211-Features\r\n CKSM ADLER32:10;\r\n211 End",
+            _ => "200 fine",
+        }
+    }
+
+    /// A server at the other end of a pair of sockets.
+    pub fn server(answer: Answer) -> std::result::Result<Arc<Server>, OpenError> {
+        let dial: Box<DialWires> = Box::new(move || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            std::thread::spawn(move || {
+                let mut output = theirs.try_clone().unwrap();
+                output.write_all(b"220 ready\r\n").unwrap();
+                for command in BufReader::new(theirs).lines().map_while(std::result::Result::ok) {
+                    let mut said = answer(&command);
+                    while output.write_all(format!("{said}\r\n").as_bytes()).is_ok() && said.starts_with("150") {
+                        said = answer("DATA");
+                    }
+                }
+            });
+            let output = Box::new(ours.try_clone().unwrap());
+            Ok(Wires { input: Box::new(ours), output, why: None, peer: Some(Ipv4Addr::LOCALHOST.into()) })
+        });
+        let account = Account { user: "me".to_owned(), password: "hunter2".to_owned() };
+        Server::connect("ftp://far".to_owned(), account, Reach::default(), dial)
+    }
+
+    /// A place for data connections, and what a server answers to EPSV.
+    pub fn data() -> (TcpListener, String) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, format!("229 there (|||{port}|)"))
+    }
+
+    /// The only conversation: whoever wants another one is told so at once.
+    pub fn crowd(server: &mut Arc<Server>) -> Lease {
+        Arc::get_mut(server).unwrap().turn_patience = Duration::ZERO;
+        server.idle.lock().unwrap().most = 1;
+        server.lease().unwrap()
+    }
+
+    pub fn stirs(server: &Server) -> u64 {
+        server.stirs.load(Relaxed)
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_noticed_however_long_it_may_take() {
+        let (listener, _) = data();
+        let stream = super::dial(&listener.local_addr().unwrap()).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        let probed = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+        assert!(sockopt::tcp_keepidle(&stream).unwrap() + probed < PATIENCE);
+    }
+
+    #[test]
+    fn a_wrong_password_is_not_taken_for_a_want_of_certificates() {
+        let wrong: Answer = |command| match &command[..4] {
+            "USER" => "331 who?",
+            _ => "530 Login authentication failed (GSI is not asked for)",
+        };
+        let certificates: Answer = |_| "530 authenticate by GSI first";
+        let required: Answer = |_| "530 Authentication required";
+        let wrapped: Answer = |_| "530 Command must be wrapped in MIC, ENC or CONF";
+        let tls: Answer = |_| "530 use AUTH TLS, as all logging in does";
+        let answers = [(wrong, false), (certificates, true), (required, true), (wrapped, true), (tls, false)];
+        for (answer, wants_gsi) in answers {
+            let Err(OpenError::Refused { why, text, .. }) = server(answer) else { panic!("it let me in") };
+            assert_eq!((why, text.contains("asks for GSI")), (Refused::Keys, wants_gsi), "{text}");
+            assert!(wants_gsi || text.contains("does not let me in"), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_has_no_turn_while_nothing_moves_is_told_so_and_not_of_a_loss() {
+        let mut server = server(tame).ok().unwrap();
+        let lease = crowd(&mut server);
+        let Err(Fault::Crowded(why)) = server.lease() else { panic!("there was a turn") };
+        assert!(why.contains("takes only 1 connections at once"), "{why}");
+        drop(lease);
+        server.lease().unwrap();
+    }
+
+    #[test]
+    fn who_has_a_conversation_moves_on_when_it_says_so_and_while_the_server_sums_up() {
+        let server = server(tame).ok().unwrap();
+        let before = stirs(&server);
+        assert!(!server.moves_on(before));
+        server.summing.store(1, Relaxed);
+        assert!(server.moves_on(before));
+        server.summing.store(0, Relaxed);
+        server.stir();
+        assert!(server.moves_on(before));
+    }
+
+    #[test]
+    fn a_lost_conversation_leaves_its_place_to_the_one_that_asks_again() {
+        let mut server = server(tame).ok().unwrap();
+        drop(crowd(&mut server));
+        let is_again = Cell::new(false);
+        let asked = server.with(|session| match is_again.replace(true) {
+            false => Err(session.line.lose("it is gone")),
+            true => Ok(()),
+        });
+        asked.unwrap();
+    }
 }

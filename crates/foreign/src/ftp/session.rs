@@ -50,6 +50,8 @@ pub struct Session {
     /// In MODE E: data connections that stay open from file to file.
     pub channels: Vec<TcpStream>,
     pub is_extended: bool,
+    /// A server that says nothing for so long, while it is asked, says nothing any more.
+    pub patience: Duration,
     reach: Reach,
     takes_epsv: bool,
 }
@@ -76,13 +78,14 @@ impl Session {
             can: Features::default(),
             channels: Vec::new(),
             is_extended: false,
+            patience: PATIENCE,
             takes_epsv: reach.peer.is_some(),
             reach,
         }
     }
 
     pub fn reply(&mut self) -> Result<Reply> {
-        self.line.reply(PATIENCE)
+        self.line.reply(self.patience)
     }
 
     /// The last reply to a command, whatever it says.
@@ -111,6 +114,15 @@ impl Session {
                 Err(fault) => replies.extend(some.iter().map(|_| Err(fault.clone()))),
             }
         }
+        replies
+    }
+
+    /// As `ask_all`, of what takes the server so much longer than any other answer.
+    pub fn ask_all_within(&mut self, commands: &[Vec<u8>], longer: Duration) -> Vec<Result<Reply>> {
+        let usual = self.patience;
+        self.patience = usual + longer;
+        let replies = self.ask_all(commands);
+        self.patience = usual;
         replies
     }
 

@@ -1,8 +1,7 @@
 //! The Adler-32 of a file that is sent in pieces, in any order.
 
+use model::adler32::combine;
 use std::collections::BTreeMap;
-
-const MODULUS: u64 = 65_521;
 
 /// Pieces by their starts, with their ends; neighbours are one.
 #[derive(Default)]
@@ -42,15 +41,6 @@ impl Sums {
             _ => self.0.get(&0).filter(|(end, _)| *end == size_bytes).map(|(_, sum)| *sum),
         }
     }
-}
-
-/// The Adler-32 of two texts behind one another, from that of each and the length of the second.
-fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
-    let parts = |of: u32| (u64::from(of & 0xffff), u64::from(of >> 16));
-    let ((a, b), (c, d)) = (parts(first), parts(second));
-    let low = (a + c + MODULUS - 1) % MODULUS;
-    let high = (b + d + (second_bytes % MODULUS) * (a + MODULUS - 1)) % MODULUS;
-    (high << 16 | low) as u32
 }
 
 #[cfg(test)]

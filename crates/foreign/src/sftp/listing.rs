@@ -19,7 +19,7 @@ impl Session {
         let _ = self.close(&handle);
         let mut children = read?;
         children.sort();
-        self.complete(path, &mut children.found)?;
+        self.complete(path, &mut children)?;
         if with_targets {
             self.read_targets(path, &mut children)?;
         }
@@ -47,13 +47,18 @@ impl Session {
         Ok(children)
     }
 
-    /// Asks singly for what the listing did not say; what is gone by now is left out.
-    fn complete(&self, path: &[u8], found: &mut Vec<Child>) -> Result<()> {
+    /// Asks singly for what the listing did not say; what is gone by now is left out. What is there, and may be anything, is told.
+    fn complete(&self, path: &[u8], children: &mut Children) -> Result<()> {
+        let Children { found, odd } = children;
         let mut lacking: Vec<&mut Child> = found.iter_mut().filter(|child| !child.attributes.is_full()).collect();
         for some in lacking.chunks_mut(WIDTH) {
             let tickets: Vec<_> = some.iter().map(|child| self.lstat(&join(path, child.name.as_bytes()))).collect();
             for (child, ticket) in some.iter_mut().zip(tickets) {
-                child.attributes = absent(ticket.attributes())?.unwrap_or_default();
+                let there = absent(ticket.attributes())?;
+                if there.is_some_and(|there| there.mode.is_none()) && odd.len() < ODD_MAX {
+                    odd.push(format!("the server does not tell what {} is", child.name));
+                }
+                child.attributes = there.unwrap_or_default();
             }
         }
         found.retain(|child| child.attributes.mode.is_some());

@@ -1,7 +1,7 @@
 //! SFTP version 3 over two pipes to whatever speaks it: the user's own `ssh -s HOST sftp`.
 //!
-//! `packet` reads and writes what travels, `session` numbers requests and hands each its answer, `calls` names them, and `server`
-//! keeps the conversation up. `remote` is what `tree` makes a store of, with `listing`, `reading`, `source`, `small` and `large`; `open`
+//! `packet` reads and writes what travels, by a `pipe`; `session` numbers requests and hands each its answer, `calls` names them, and
+//! `server` keeps the conversation up. `remote` is what `tree` makes a store of, with `listing`, `reading`, `source`, `small` and `large`; `open`
 //! is the way in.
 //!
 //! Invariants:
@@ -9,6 +9,7 @@
 //! - A name from the other side is one component, checked when it is read.
 
 mod packet;
+mod pipe;
 mod session;
 mod calls;
 mod server;
@@ -22,4 +23,5 @@ mod open;
 
 pub use crate::tree::Host;
 pub use open::{SCHEME, Servers};
+pub use pipe::Pipe;
 pub use server::{Dial, Line};

@@ -39,11 +39,6 @@ impl Servers {
         let server = Server::connect(&self.dial, &host)?;
         Ok(open.entry(host).or_insert_with(|| Arc::new(server)).clone())
     }
-
-    /// What a path below a location leads to; the location itself stays, and no link below it is followed.
-    pub fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {
-        Places(&|location| self.place(location)).shelf_below(base, path, how)
-    }
 }
 
 impl Opener for Servers {

@@ -39,7 +39,6 @@ impl Remote for Server {
     const STAGED_PREFIX: &'static str = ".thalweg-staging-sftp-";
     const NO_REPLACING: &'static str =
         "this server cannot replace a file in one step (no posix-rename@openssh.com): remove it there first";
-    const RENAME_REPLACES: bool = false;
 
     fn name(&self) -> &str {
         &self.name
@@ -129,6 +128,7 @@ impl Remote for Server {
             file_system: "sftp",
             // Nothing can be made to last on a server that does not sync.
             is_memory_backed: !session.can.fsync,
+            cannot_sync: !session.can.fsync,
             free_bytes: room.map_or(u64::MAX, |room| room.free_bytes),
             free_inodes: room.and_then(|room| room.free_inodes),
             order: Order::Any,
@@ -145,10 +145,6 @@ impl Remote for Server {
                 ..Abilities::NONE
             },
         })
-    }
-
-    fn cannot_sync(&self) -> bool {
-        !self.can().fsync
     }
 
     fn seen(&self) -> Vec<Seen> {

@@ -3,9 +3,10 @@
 //! Invariant: a lost conversation is begun again a few times, and not for ever.
 
 use super::calls::Limits;
-use super::session::{Extensions, Fault, PATIENCE, Session};
-use crate::tree::{Attempts, Host, refused};
-use std::io::{self, Read, Write};
+use super::pipe::Pipe;
+use super::session::{Fault, PATIENCE, Session};
+use crate::tree::{Attempts, Host};
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::OpenError;
@@ -16,7 +17,7 @@ const REDIALS_MAX: u32 = 3;
 
 /// Two pipes with an SFTP server at their other end.
 pub struct Line {
-    pub input: Box<dyn Write + Send>,
+    pub input: Box<dyn Pipe + Send>,
     pub output: Box<dyn Read + Send>,
     /// Says why the other end has gone before it answered. Whatever holds the line up is in it, and ends when it is dropped.
     pub why: Box<dyn FnOnce() -> OpenError + Send>,
@@ -42,8 +43,8 @@ pub struct Server {
 struct Current {
     session: Arc<Session>,
     limits: Limits,
-    /// What holds the line up.
-    _why: Box<dyn FnOnce() -> OpenError + Send>,
+    /// What holds the line up, until it is lost.
+    why: Option<Box<dyn FnOnce() -> OpenError + Send>>,
     redials: u32,
 }
 
@@ -52,11 +53,11 @@ fn connect(dial: &dyn Dial, host: &Host, redials: u32) -> Result<Current, OpenEr
     match Session::start(output, input, &host.name, [dial.patience(), PATIENCE]) {
         Ok(session) => {
             let limits = session.limits();
-            Ok(Current { session: Arc::new(session), limits, _why: why, redials })
+            Ok(Current { session: Arc::new(session), limits, why: Some(why), redials })
         }
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
             let text = format!("{} does not answer like an SFTP server: {e}", host.name);
-            Err(refused(
+            Err(OpenError::refused(
                 Refused::Unreachable,
                 text,
                 "`sftp HOST` must work; with Thalweg installed there use HOST:PATH",
@@ -64,7 +65,7 @@ fn connect(dial: &dyn Dial, host: &Host, redials: u32) -> Result<Current, OpenEr
         }
         Err(e) if e.kind() == io::ErrorKind::TimedOut => {
             let text = format!("{} has not greeted for {} s", host.name, dial.patience().as_secs());
-            Err(refused(Refused::Unreachable, text, "`sftp HOST` must work without waiting"))
+            Err(OpenError::refused(Refused::Unreachable, text, "`sftp HOST` must work without waiting"))
         }
         Err(_) => Err(why()),
     }
@@ -83,18 +84,17 @@ impl Server {
         })
     }
 
-    /// Of the conversation that there is, or was.
-    pub fn can(&self) -> Extensions {
-        self.current.lock().unwrap().session.can
-    }
-
     /// The conversation, begun anew where it was lost.
     pub fn session(&self) -> super::session::Result<(Arc<Session>, Limits)> {
         let mut current = self.current.lock().unwrap();
-        if current.session.is_lost() && current.redials < REDIALS_MAX {
-            current.redials += 1;
-            if let Ok(again) = connect(&*self.dial, &self.host, current.redials) {
-                *current = again;
+        if current.session.is_lost() {
+            // Whoever is still at the old line gets free of it.
+            drop(current.why.take());
+            if current.redials < REDIALS_MAX {
+                current.redials += 1;
+                if let Ok(again) = connect(&*self.dial, &self.host, current.redials) {
+                    *current = again;
+                }
             }
         }
         match current.session.is_lost() {

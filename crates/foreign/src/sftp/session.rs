@@ -5,6 +5,7 @@
 //! - An answer that nobody asked for, or a packet that is none, ends the conversation; everybody who waits hears why.
 
 use super::packet::{self, INIT, Input, Malformed, Output, PACKET_BYTES_MAX, Reply, VERSION, VERSION_REPLY, status};
+use super::pipe::{Pipe, Writer};
 use crate::tree::{Attributes, Faulty};
 use model::FailureKind;
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A server that says nothing for so long, while it is asked, says nothing any more.
+/// A server that says nothing for so long, while it is asked, says nothing any more; one that takes nothing takes nothing any more.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// What a greeting may list.
 const EXTENSIONS_MAX: usize = 256;
@@ -67,12 +68,7 @@ impl Faulty for Fault {
             Fault::Lost(why) => (FailureKind::Other, why.to_string()),
             Fault::Malformed(why) => (FailureKind::Other, format!("the server does not keep to the protocol: {why}")),
         };
-        let kind = match kind {
-            FailureKind::Other if operation.starts_with("read") => FailureKind::ReadError,
-            FailureKind::Other if operation.starts_with("write") => FailureKind::WriteError,
-            kind => kind,
-        };
-        store::Error::of_kind(kind, operation, subject, &why)
+        store::Error::of_kind(kind.or_by(operation), operation, subject, &why)
     }
 }
 
@@ -97,7 +93,7 @@ pub struct Session {
 }
 
 struct Shared {
-    writer: Mutex<Option<Box<dyn Write + Send>>>,
+    writer: Mutex<Option<Writer>>,
     waiting: Mutex<Waiting>,
     /// For how long the server may say nothing while it is asked.
     silence: Duration,
@@ -128,13 +124,14 @@ impl Session {
     ///
     /// # Errors
     /// Says what came instead; an end of the input is told as such, and so is nothing at all for as long as `patience`. Later on the
-    /// server may be silent for as long as `silence`.
+    /// server may be silent, or take nothing, for as long as `silence`.
     pub fn start(
         mut reader: Box<dyn Read + Send>,
-        mut writer: Box<dyn Write + Send>,
+        writer: Box<dyn Pipe + Send>,
         name: &str,
         [patience, silence]: [Duration; 2],
     ) -> io::Result<Session> {
+        let mut writer = Writer::new(writer, silence)?;
         let greeting = [&5u32.to_be_bytes()[..], &[INIT], &VERSION.to_be_bytes()].concat();
         let sent = writer.write_all(&greeting).and_then(|()| writer.flush());
         let shared = Arc::new(Shared { writer: Mutex::new(Some(writer)), waiting: Mutex::default(), silence });
@@ -187,10 +184,14 @@ impl Session {
             Some(writer) => writer.write_all(&head).and_then(|()| writer.write_all(tail)).and_then(|()| writer.flush()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         };
-        if written.is_err() {
-            // The thread that reads finds out why.
+        if let Err(e) = written {
             *writer = None;
+            drop(writer);
             lock(&self.shared.waiting).by_number.remove(&number);
+            // Otherwise the thread that reads finds out why.
+            if e.kind() == io::ErrorKind::TimedOut {
+                self.shared.lose(&format!("the server has taken nothing for {} s", self.shared.silence.as_secs()));
+            }
         }
         ticket
     }
@@ -224,7 +225,7 @@ impl Shared {
         waiting.lost.get_or_insert_with(|| why.into());
         waiting.by_number.clear();
         drop(waiting);
-        // A writer may be stuck in a pipe that nobody reads; then it ends with the process at the other end.
+        // A writer that is held up gives up by itself.
         if let Ok(mut writer) = self.writer.try_lock() {
             writer.take();
         }
@@ -368,30 +369,39 @@ fn greeted(reader: &mut dyn Read) -> io::Result<Extensions> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
+    use std::io::pipe;
 
     const GREETING: [u8; 9] = [0, 0, 0, 5, VERSION_REPLY, 0, 0, 0, 3];
 
     /// A server that answers so many requests, one in each of `step`, and is silent then.
     fn session(answers: u32, step: Duration, silence: Duration) -> Session {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ((mut asked, input), (output, mut said)) = (pipe().unwrap(), pipe().unwrap());
         let serve = move || {
-            theirs.write_all(&GREETING).unwrap();
+            said.write_all(&GREETING).unwrap();
             let (mut length, mut answered) = ([0; 4], 0);
-            while theirs.read_exact(&mut length).is_ok() {
+            while asked.read_exact(&mut length).is_ok() {
                 let mut body = vec![0; u32::from_be_bytes(length) as usize];
-                theirs.read_exact(&mut body).unwrap();
+                asked.read_exact(&mut body).unwrap();
                 if body[0] != INIT && answered < answers {
                     answered += 1;
                     std::thread::sleep(step);
                     let status = [&17u32.to_be_bytes()[..], &[101], &body[1..5], &[0; 12]].concat();
-                    theirs.write_all(&status).unwrap();
+                    said.write_all(&status).unwrap();
                 }
             }
         };
         std::thread::spawn(serve);
-        let reader = Box::new(ours.try_clone().unwrap());
-        Session::start(reader, Box::new(ours), "far", [Duration::from_secs(10), silence]).unwrap()
+        Session::start(Box::new(output), Box::new(input), "far", [Duration::from_secs(10), silence]).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_takes_nothing_holds_nobody_up_for_ever() {
+        let ((_asked, input), (output, mut said)) = (pipe().unwrap(), pipe().unwrap());
+        said.write_all(&GREETING).unwrap();
+        let patience = [Duration::from_secs(10), Duration::from_millis(200)];
+        let deaf = Session::start(Box::new(output), Box::new(input), "far", patience).unwrap();
+        let Err(Fault::Lost(why)) = deaf.write(b"h", 0, &vec![0; 8 << 20]).done() else { panic!("it was taken") };
+        assert!(why.contains("has taken nothing for 0 s") && deaf.is_lost(), "{why}");
     }
 
     #[test]

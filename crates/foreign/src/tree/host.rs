@@ -2,7 +2,6 @@
 //!
 //! Invariant: a password in a location is refused, and not shown.
 
-use super::open::refused;
 use store::OpenError;
 use store::open::Refused;
 
@@ -17,14 +16,14 @@ pub struct Host {
 impl Host {
     /// `form` is what a location looks like.
     pub fn parse(text: &str, form: &str) -> Result<Host, OpenError> {
-        let wrong = |why: &str| refused(Refused::Request, why, &format!("a location is {form}"));
+        let wrong = |why: &str| OpenError::refused(Refused::Request, why, &format!("a location is {form}"));
         let (user, rest) = match text.rsplit_once('@') {
             Some((user, rest)) => (Some(user), rest),
             None => (None, text),
         };
         if user.is_some_and(|user| user.contains(':')) {
             let advice = "leave it out: it would be seen by others on this host";
-            return Err(refused(Refused::Request, "a password must not stand in a location", advice));
+            return Err(OpenError::refused(Refused::Request, "a password must not stand in a location", advice));
         }
         let (host, port) = match rest.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),

@@ -37,10 +37,6 @@ pub struct Directory {
     pub is_fresh: bool,
 }
 
-pub fn fault(kind: FailureKind, operation: &'static str, entry: &Entry, why: &str) -> Error {
-    Error::of_kind(kind, operation, entry.name.as_bytes(), why)
-}
-
 /// A time in whole seconds.
 pub fn seconds(entry: &Entry) -> u32 {
     entry.generation.modified.seconds.clamp(0, i64::from(u32::MAX)) as u32
@@ -49,20 +45,19 @@ pub fn seconds(entry: &Entry) -> u32 {
 impl<R: Remote> Job<R> {
     pub fn directory(&self, id: ObjectId) -> Result<Directory> {
         let found = self.directories.lock().unwrap().get(&id).cloned();
-        found.ok_or_else(|| Error::of_kind(FailureKind::NotFound, "open directory", b"", "its directory is not there"))
+        found.ok_or_else(Error::no_directory)
     }
 
     pub fn path(&self, entry: &Entry) -> Result<Vec<u8>> {
         if entry.name.as_bytes().starts_with(store::STAGING_PREFIX) {
-            let why = "names that begin so are kept for what is being copied";
-            return Err(fault(FailureKind::NameRefused, "name file", entry, why));
+            return Err(Error::name_kept(entry));
         }
         Ok(join(&self.directory(entry.parent)?.path, entry.name.as_bytes()))
     }
 
     pub fn may_write(&self) -> Result<()> {
         match self.is_rehearsal {
-            true => Err(Error::of_kind(FailureKind::ReadOnly, "write", b"", "a dry run writes nothing")),
+            true => Err(Error::rehearses()),
             false => Ok(()),
         }
     }
@@ -153,14 +148,14 @@ impl<R: Remote> Job<R> {
         each.map(|((path, (_, entry, rule)), is_free)| publish(path, entry, *rule, is_free)).collect()
     }
 
-    /// Which of the names may be given: a rename may be leave to replace, so that whoever must not replace looks before.
+    /// Which of the names may be given. A server may replace by a rename that should not: whoever must not replace looks before.
     fn free(
         &self,
         group: &[(&[u8], &Entry, PublishRule)],
         paths: &[Result<Vec<u8>>],
         replaces: bool,
     ) -> Vec<Asked<bool, R>> {
-        let must_look = |rule: &PublishRule| !replaces || (R::RENAME_REPLACES && *rule == PublishRule::NoReplace);
+        let must_look = |rule: &PublishRule| !replaces || *rule == PublishRule::NoReplace;
         let wanted = group.iter().zip(paths).filter(|((_, _, rule), _)| must_look(rule));
         let wanted: Vec<_> = wanted.filter_map(|(_, path)| path.as_ref().ok().cloned()).collect();
         let mut looks = self.server.look_all(&wanted).into_iter();
@@ -178,9 +173,7 @@ impl<R: Remote> Job<R> {
         let error = why.on("publish", path);
         let there: Asked<_, R> = self.server.find(path);
         match there {
-            Ok(Some(there)) if there.is_directory() => {
-                fault(FailureKind::InTheWay, "publish", entry, "a directory stands where a file is to be")
-            }
+            Ok(Some(there)) if there.is_directory() => Error::directory_there("publish", entry),
             Ok(Some(_)) if rule == PublishRule::NoReplace => Self::in_the_way(entry, rule),
             _ => error,
         }
@@ -191,6 +184,6 @@ impl<R: Remote> Job<R> {
             PublishRule::NoReplace => "something appeared there meanwhile",
             PublishRule::Replace => R::NO_REPLACING,
         };
-        fault(FailureKind::InTheWay, "publish", entry, why)
+        Error::of_entry(FailureKind::InTheWay, "publish", entry, why)
     }
 }

@@ -23,7 +23,7 @@ pub use attributes::{Attributes, generation};
 pub use held::Small;
 pub use host::Host;
 pub use job::{Job, Stage};
-pub use open::{Place, Places, lost, refused, split};
+pub use open::{Place, Places, lost, split};
 pub use remote::{
     Asked, Attempts, Child, Children, DEPTH_MAX, Faulty, NAMES_MAX, ODD_MAX, Remote, Rename, WIDTH, absent, join, shown,
 };

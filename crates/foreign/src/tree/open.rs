@@ -4,7 +4,7 @@
 
 use super::diagnosis;
 use super::job::Stage;
-use super::remote::{Faulty, Remote, absent, join, shown};
+use super::remote::{Faulty, Remote, absent, shown};
 use super::shelf::TreeShelf;
 use super::sink::{TreeSink, make_directory};
 use super::source::{Base, TreeSource};
@@ -36,18 +36,15 @@ pub fn split<'a>(location: &'a Location, form: &str) -> Result<(&'a str, Vec<u8>
     let rest = location.path();
     let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let authority = std::str::from_utf8(&rest[..end]);
-    let authority = authority.map_err(|_| refused(Refused::Request, "the host is not text", "check its name"))?;
+    let no_text = |_| OpenError::refused(Refused::Request, "the host is not text", "check its name");
+    let authority = authority.map_err(no_text)?;
     let path = &rest[end..];
     if path.is_empty() || path.contains(&0) {
         let text = format!("{} names no path", shown(location.to_string().as_bytes()));
-        return Err(refused(Refused::Request, text, &format!("a location is {form}")));
+        return Err(OpenError::refused(Refused::Request, text, &format!("a location is {form}")));
     }
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |at| at + 1);
     Ok((authority, path[..end].to_vec(), path.ends_with(b"/")))
-}
-
-pub fn refused(why: Refused, text: impl Into<String>, advice: &str) -> OpenError {
-    OpenError::Refused { why, text: text.into(), advice: advice.to_owned() }
 }
 
 /// The way from locations to places.
@@ -55,21 +52,24 @@ pub struct Places<'a, R>(pub &'a dyn Fn(&Location) -> Result<Place<R>, OpenError
 
 pub fn lost(name: &str, fault: &impl Faulty) -> OpenError {
     let advice = "try again; the same command continues where this one stopped";
-    refused(Refused::Unreachable, format!("{name}: {}", fault.on("connect", b"").message()), advice)
+    OpenError::refused(Refused::Unreachable, format!("{name}: {}", fault.on("connect", b"").message()), advice)
+}
+
+/// Why something on the way to a destination was refused.
+fn refused(operation: &'static str, path: &[u8], fault: &impl Faulty) -> OpenError {
+    let error = fault.on(operation, path);
+    let kind = match error.kind {
+        FailureKind::NotFound => io::ErrorKind::NotFound,
+        FailureKind::Permission => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    let error = io::Error::new(kind, error.source.to_string());
+    OpenError::Destination { operation, path: path.to_vec(), error }
 }
 
 /// Makes a directory and what is missing above it.
 fn make_all<R: Remote>(server: &R, path: &[u8]) -> Result<(), OpenError> {
-    let failed = |at: &[u8], fault: &R::Fault| {
-        let error = fault.on("make directory", at);
-        let kind = match error.kind {
-            FailureKind::NotFound => io::ErrorKind::NotFound,
-            FailureKind::Permission => io::ErrorKind::PermissionDenied,
-            _ => io::ErrorKind::Other,
-        };
-        let error = io::Error::new(kind, error.source.to_string());
-        OpenError::Destination { operation: "make directory", path: at.to_vec(), error }
-    };
+    let failed = |at: &[u8], fault: &R::Fault| refused("make directory", at, fault);
     let slashes = path.iter().enumerate().filter(|(at, byte)| *at > 0 && **byte == b'/').map(|(at, _)| at);
     let mut missing = Vec::new();
     for end in slashes.chain([path.len()]).collect::<Vec<_>>().into_iter().rev() {
@@ -86,9 +86,9 @@ fn make_all<R: Remote>(server: &R, path: &[u8]) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn unopened(location: &Location, kind: FailureKind, why: &str) -> OpenError {
+fn unopened(operation: &'static str, location: &Location, why: &str) -> OpenError {
     let path = location.to_string().into_bytes();
-    OpenError::Source { error: Error::of_kind(kind, "open source", path.clone(), why), path }
+    OpenError::Source { error: Error::of_kind(FailureKind::InTheWay, operation, path.clone(), why), path }
 }
 
 impl<R: Stage> Places<'_, R> {
@@ -100,7 +100,7 @@ impl<R: Stage> Places<'_, R> {
             let place = (self.0)(location)?;
             if server.as_ref().is_some_and(|server| !Arc::ptr_eq(server, &place.server)) {
                 let text = "the sources are on several hosts";
-                return Err(refused(Refused::Request, text, "give a command for each host"));
+                return Err(OpenError::refused(Refused::Request, text, "give a command for each host"));
             }
             let look = match place.is_directory {
                 true => place.server.look_behind(&place.path),
@@ -111,7 +111,7 @@ impl<R: Stage> Places<'_, R> {
                 OpenError::Source { path: location.to_string().into_bytes(), error }
             })?;
             if place.is_directory && !there.is_directory() {
-                return Err(unopened(location, FailureKind::InTheWay, "it is no directory"));
+                return Err(unopened("open source", location, "it is no directory"));
             }
             is_single &= !there.is_directory();
             bases.push(match place.parts() {
@@ -127,8 +127,10 @@ impl<R: Stage> Places<'_, R> {
 
     pub fn sink(&self, location: &Location, request: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
         let place = (self.0)(location)?;
-        let there = absent(place.server.look_behind(&place.path));
-        let there = there.map_err(|fault| lost(place.server.name(), &fault))?;
+        let there = absent(place.server.look_behind(&place.path)).map_err(|fault| match fault.is_lost() {
+            true => lost(place.server.name(), &fault),
+            false => refused("open destination", location.to_string().as_bytes(), &fault),
+        })?;
         let is_directory = place.is_directory || there.is_some_and(|there| there.is_directory());
         if request.is_nameless && is_directory {
             return Err(OpenError::Nameless);
@@ -153,36 +155,22 @@ impl<R: Stage> Places<'_, R> {
         if let (How::Make { with_parents: true }, Some((above, _))) = (how, place.parts()) {
             make_all(&*place.server, &above)?;
         }
-        let is_root = place.path == b"/";
-        Ok(Box::new(TreeShelf::new(place.server, place.path, place.is_directory, is_root)))
+        if how == How::Take && place.is_directory {
+            let found = place.server.find(&place.path).map_err(|fault| {
+                let path = location.to_string().into_bytes();
+                OpenError::Source { error: fault.on("open", &path), path }
+            })?;
+            // What lies behind it was not meant to go.
+            if found.is_some_and(|there| there.is_link()) {
+                let why = "it is a symbolic link: to name the link itself leave out the slash at its end";
+                return Err(unopened("open", location, why));
+            }
+        }
+        Ok(Box::new(TreeShelf::new(place.server, place.path, place.is_directory)))
     }
 
     pub fn diagnose(&self, location: &Location) -> Result<Vec<Seen>, OpenError> {
         let place = (self.0)(location)?;
         Ok(diagnosis::seen(&place.server, &place.path))
-    }
-
-    /// What a path below a location leads to; the location itself stays, and no link below it is followed.
-    pub fn shelf_below(&self, base: &Location, path: &[u8], how: How) -> store::Result<Box<dyn Shelf>> {
-        let fault = |kind, why: &str| Error::of_kind(kind, "open", path, why);
-        let place = (self.0)(base).map_err(|e| fault(FailureKind::Other, &e.to_string()))?;
-        let names = model::name::relative_path(path).map_err(|e| fault(FailureKind::NameRefused, &e.to_string()))?;
-        let mut at = place.path.clone();
-        for (number, name) in names.iter().enumerate() {
-            if number > 0 {
-                let failed = |fault: R::Fault| fault.on("open", path);
-                match place.server.find(&at).map_err(failed)? {
-                    Some(there) if there.is_directory() => {}
-                    Some(_) => return Err(fault(FailureKind::InTheWay, "a file stands on the way")),
-                    None if how == (How::Make { with_parents: true }) => {
-                        place.server.make(&at).map_err(failed)?;
-                    }
-                    None => return Err(fault(FailureKind::NotFound, "it is not there")),
-                }
-            }
-            at = join(&at, name.as_bytes());
-        }
-        let is_directory = names.is_empty() || path.ends_with(b"/");
-        Ok(Box::new(TreeShelf::new(place.server, at, is_directory, names.is_empty())))
     }
 }

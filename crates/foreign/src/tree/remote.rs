@@ -87,8 +87,6 @@ pub trait Remote: Send + Sync + Sized + 'static {
     const STAGED_PREFIX: &'static str;
     /// Why nothing can be replaced where `replaces` says so.
     const NO_REPLACING: &'static str;
-    /// Whoever gives a new name may replace something by it unasked.
-    const RENAME_REPLACES: bool;
 
     fn name(&self) -> &str;
     fn attempts(&self) -> &Attempts;
@@ -119,10 +117,6 @@ pub trait Remote: Send + Sync + Sized + 'static {
     fn read_all(self: &Arc<Self>, path: &[u8], bytes_max: u64, each: &mut dyn FnMut(&[u8])) -> store::Result<()>;
 
     fn facts(&self, root: &[u8]) -> store::Result<SinkFacts>;
-    /// As `Sink::cannot_sync`.
-    fn cannot_sync(&self) -> bool {
-        false
-    }
     /// What whoever reads the result has to know of the way that content took.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -8,7 +8,7 @@ use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
 use std::any::Any;
 use std::sync::Arc;
-use store::{EachFailure, Error, Opener, Result, Shelf, Slots, Stopped, Surveyed, Visit};
+use store::{EachFailure, Error, Opener, Result, Shelf, Slots, Stopped, Visit};
 
 pub struct TreeShelf<R> {
     server: Arc<R>,
@@ -16,12 +16,6 @@ pub struct TreeShelf<R> {
     path: Vec<u8>,
     /// Nothing but a directory is meant.
     is_directory: bool,
-    /// The root of what may be reached: it stays.
-    is_root: bool,
-}
-
-fn failed(kind: FailureKind, operation: &'static str, why: &str) -> Error {
-    Error::of_kind(kind, operation, b"", why)
 }
 
 /// A step of a walk that is still to be done.
@@ -32,8 +26,8 @@ enum Step {
 }
 
 impl<R: Remote> TreeShelf<R> {
-    pub fn new(server: Arc<R>, path: Vec<u8>, is_directory: bool, is_root: bool) -> TreeShelf<R> {
-        TreeShelf { server, path, is_directory, is_root }
+    pub fn new(server: Arc<R>, path: Vec<u8>, is_directory: bool) -> TreeShelf<R> {
+        TreeShelf { server, path, is_directory }
     }
 
     fn find(&self) -> Result<FileStatus> {
@@ -41,7 +35,7 @@ impl<R: Remote> TreeShelf<R> {
         let looked = if self.is_directory { self.server.look_behind(&self.path) } else { self.server.look(&self.path) };
         let found = looked.map_err(failed_to)?;
         if self.is_directory && !found.is_directory() {
-            return Err(failed(FailureKind::NotFound, "look at", "it is no directory"));
+            return Err(Error::of_kind(FailureKind::NotFound, "look at", b"", "it is no directory"));
         }
         let target = match found.is_link() {
             true => self.server.link_target(&self.path).map_err(failed_to)?,
@@ -92,7 +86,7 @@ impl<R: Remote> TreeShelf<R> {
             let status = self.status(&path, &attributes, target);
             steps.push(Step::Object { below, path, status, is_last: at == last });
         }
-        let odd = children.odd.iter().map(|why| failed(FailureKind::NameRefused, "list", why));
+        let odd = children.odd.iter().map(|why| Error::of_kind(FailureKind::NameRefused, "list", b"", why));
         steps.extend(odd.map(|error| Step::Failed(below.to_vec(), error)));
         steps.reverse();
         steps
@@ -103,9 +97,10 @@ impl<R: Remote> TreeShelf<R> {
         Box::new(move || server.open(path))
     }
 
+    /// The server's own root stays.
     fn changeable(&self) -> Result<()> {
-        match self.is_root {
-            true => Err(failed(FailureKind::NameRefused, "change", "this is the root itself, which stays")),
+        match self.path == b"/" {
+            true => Err(Error::root_stays()),
             false => Ok(()),
         }
     }
@@ -127,7 +122,7 @@ impl<R: Remote> TreeShelf<R> {
             Err(fault) => return fail(below, fault.on("list", b""), tally),
         };
         for why in &children.odd {
-            fail(below, failed(FailureKind::NameRefused, "remove", why), tally);
+            fail(below, Error::of_kind(FailureKind::NameRefused, "remove", b"", why), tally);
         }
         let place = |child: &Child| {
             let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
@@ -174,16 +169,6 @@ impl<R: Remote> Shelf for TreeShelf<R> {
         self.find()
     }
 
-    fn list(&self, levels: u32, slots: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
-        self.walk(levels, slots, &mut |found| match found {
-            Visit::Object { path, status, is_last, .. } => {
-                visit(Surveyed { path: path.to_vec(), is_last, found: Ok(status) })
-            }
-            Visit::Failed { path, error } => visit(Surveyed { path: path.to_vec(), is_last: false, found: Err(error) }),
-            Visit::Left { .. } => true,
-        });
-    }
-
     fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
         let status = match self.find() {
             Ok(found) => found,
@@ -211,7 +196,8 @@ impl<R: Remote> Shelf for TreeShelf<R> {
                             steps.extend(self.steps(&below, &path));
                             if steps.len() > NAMES_MAX {
                                 let why = "the server lists more than 2,000,000 names in directories within each other";
-                                visit(Visit::Failed { path: &below, error: failed(FailureKind::Other, "list", why) });
+                                let error = Error::of_kind(FailureKind::Other, "list", b"", why);
+                                visit(Visit::Failed { path: &below, error });
                                 return;
                             }
                         }
@@ -231,7 +217,7 @@ impl<R: Remote> Shelf for TreeShelf<R> {
             Ok(()) => Ok(true),
             Err(fault) => match self.server.find(&self.path).map_err(made)? {
                 Some(there) if there.is_directory() && may_be_there => Ok(false),
-                Some(_) => Err(failed(FailureKind::InTheWay, "make directory", "something has that name")),
+                Some(_) => Err(Error::of_kind(FailureKind::InTheWay, "make directory", b"", "something has that name")),
                 None => Err(made(fault)),
             },
         }
@@ -247,7 +233,7 @@ impl<R: Remote> Shelf for TreeShelf<R> {
         to.changeable()?;
         self.find()?;
         let renamed = |fault: R::Fault| fault.on("rename", b"");
-        let in_the_way = |why| Err(failed(FailureKind::InTheWay, "rename", why));
+        let in_the_way = |why| Err(Error::of_kind(FailureKind::InTheWay, "rename", b"", why));
         let is_over = match self.server.find(&to.path).map_err(renamed)? {
             Some(there) if there.is_directory() => return in_the_way("a directory has that name"),
             Some(_) if !may_replace => return in_the_way("something has that name"),
@@ -263,11 +249,11 @@ impl<R: Remote> Shelf for TreeShelf<R> {
         self.changeable()?;
         let found = self.find()?;
         if version.is_some_and(|version| *version != found.version()) {
-            return Err(failed(FailureKind::Changed, "remove", "it was changed meanwhile and is kept"));
+            return Err(Error::other_version());
         }
         let removed = |fault: R::Fault| fault.on("remove", b"");
         match (found.is_directory(), may_be_directory) {
-            (true, false) => return Err(failed(FailureKind::InTheWay, "remove", "it is a directory")),
+            (true, false) => return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "it is a directory")),
             (true, true) => self.server.remove_directory(&self.path).map_err(removed)?,
             (false, _) => self.server.remove(&self.path).map_err(removed)?,
         }

@@ -4,17 +4,18 @@
 //! destination but one that stands where a directory is needed, which is refused.
 
 use super::attributes::Attributes;
-use super::job::{Directory, Job, Stage, fault, seconds};
+use super::job::{Directory, Job, Stage, seconds};
 use super::remote::{Asked, Child, Faulty, Remote, WIDTH, absent, join};
 use super::small::SmallLane;
 use model::change::cause;
 use model::{Entry, FailureKind, Kind, Name, ObjectId, TransferOptions};
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use store::{
-    Decision, Fate, Held, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged, StagedFile, There,
-    ToPublish,
+    Alike, Decision, Error, Fate, Held, Prune, PublishRule, Result, Sink, SinkFacts, SinkLane, SourceFile, Staged,
+    StagedFile, There, ToPublish,
 };
 
 pub struct TreeSink<R> {
@@ -62,7 +63,7 @@ impl<R: Remote> TreeSink<R> {
         }
         if there.is_some_and(|there| !there.is_directory()) {
             let why = "a file or symbolic link stands where a directory is needed";
-            return Err(fault(FailureKind::InTheWay, "make directory", entry, why));
+            return Err(Error::of_entry(FailureKind::InTheWay, "make directory", entry, why));
         }
         let shown = [&above.shown, entry.name.as_bytes(), b"/"].concat();
         let directory = Directory { path, shown, is_fresh: is_fresh && there.is_none() };
@@ -73,8 +74,7 @@ impl<R: Remote> TreeSink<R> {
     fn decision(&self, entry: &Entry, there: Option<Attributes>) -> Result<Decision> {
         let Some(there) = there else { return Ok(Decision::Absent) };
         if there.is_directory() {
-            let why = "a directory stands where a file is to be";
-            return Err(fault(FailureKind::InTheWay, "replace", entry, why));
+            return Err(Error::directory_there("replace", entry));
         }
         let (is_file, size_bytes) = (there.is_file(), there.size_bytes.unwrap_or(0));
         if is_file && size_bytes == entry.size_bytes() && there.modified == Some(seconds(entry)) {
@@ -90,8 +90,8 @@ impl<R: Remote> TreeSink<R> {
             _ => files,
         });
         let wanted = chmod.or(self.job.keeps_mode.then_some(entry.mode));
-        let there =
-            self.look(entry)?.ok_or_else(|| fault(FailureKind::NotFound, "look at", entry, "it is not there"))?;
+        let missing = || Error::of_entry(FailureKind::NotFound, "look at", entry, "it is not there");
+        let there = self.look(entry)?.ok_or_else(missing)?;
         let differs = wanted.is_some_and(|wanted| there.mode.is_some_and(|mode| mode & 0o7777 != wanted));
         Ok(if differs { cause::MODE } else { 0 })
     }
@@ -135,19 +135,9 @@ impl<R: Remote> TreeSink<R> {
     }
 }
 
-/// Whether the server tells the name from another that differs in case only.
-fn has_alike(found: &[Child], name: &Name) -> bool {
-    let lower = |name: &Name| String::from_utf8_lossy(name.as_bytes()).to_lowercase();
-    found.iter().any(|other| other.name != *name && lower(&other.name) == lower(name))
-}
-
 impl<R: Stage> Sink for TreeSink<R> {
     fn facts(&self) -> Result<SinkFacts> {
         self.job.server.facts(&self.job.directory(ObjectId::ROOT)?.path)
-    }
-
-    fn cannot_sync(&self) -> bool {
-        self.job.server.cannot_sync()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -163,7 +153,7 @@ impl<R: Stage> Sink for TreeSink<R> {
         }
         if absent(self.job.server.look_behind(&path)).map_err(failed)?.is_some_and(|there| !there.is_directory()) {
             let why = "a file stands where a directory is needed";
-            return Err(store::Error::of_kind(FailureKind::InTheWay, "make directory", name.as_bytes(), why));
+            return Err(Error::of_kind(FailureKind::InTheWay, "make directory", name.as_bytes(), why));
         }
         self.job.directories.lock().unwrap().insert(ObjectId::ROOT, Directory { path, ..root });
         Ok(())
@@ -207,6 +197,7 @@ impl<R: Stage> Sink for TreeSink<R> {
                     continue;
                 }
             };
+            let alike = LazyCell::new(|| Alike::of(children.found.iter().map(|child| child.name.as_bytes())));
             for child in &children.found {
                 if !(prune.goes_on)() {
                     return;
@@ -216,10 +207,7 @@ impl<R: Stage> Sink for TreeSink<R> {
                 }
                 let name = child.name.as_bytes();
                 let shown = [&directory.shown[..], name].concat();
-                // On a server that takes both cases for one, it is what the source has, found or written under another spelling.
-                if (prune.is_listed_alike)(*id, &child.name) && !has_alike(&children.found, &child.name) {
-                    let message = "it is kept: the source has this name in another case".to_owned();
-                    (prune.failed)(model::Failure { path: shown, kind: FailureKind::InTheWay, message });
+                if prune.keeps_alike(*id, &child.name, &shown, &alike) {
                     continue;
                 }
                 self.prune_one(&join(&directory.path, name), &shown, child, prune);
@@ -229,7 +217,7 @@ impl<R: Stage> Sink for TreeSink<R> {
 
     fn make_symlink(&self, entry: &Entry, rule: PublishRule) -> Result<bool> {
         let Kind::Symlink(target) = &entry.kind else {
-            return Err(fault(FailureKind::Special, "make symbolic link", entry, "it is none"));
+            return Err(Error::of_entry(FailureKind::Special, "make symbolic link", entry, "it is none"));
         };
         let path = self.job.path(entry)?;
         let server = &self.job.server;
@@ -239,7 +227,7 @@ impl<R: Stage> Sink for TreeSink<R> {
             return Ok(false);
         }
         if there.is_some() && rule == PublishRule::NoReplace {
-            return Err(fault(FailureKind::InTheWay, "make symbolic link", entry, "something has that name"));
+            return Err(Error::of_entry(FailureKind::InTheWay, "make symbolic link", entry, "something has that name"));
         }
         if self.job.is_rehearsal {
             return Ok(true);

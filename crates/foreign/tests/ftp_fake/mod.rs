@@ -24,6 +24,8 @@ pub enum Lie {
     Endless,
     /// Names that climb, and names that stand there twice.
     Names,
+    /// Of 150 links it does not tell where they lead to.
+    Aimless,
     /// It does not say whether a name is taken.
     Blind,
     /// Names are left out of a listing, and the server says so.
@@ -331,10 +333,10 @@ fn facts(file: Option<&[u8]>) -> String {
 }
 
 fn listed(shared: &Shared) -> String {
-    let odd = if shared.lie == Lie::Names {
-        "type=file;size=1; ../climbs\r\ntype=file;size=1; a/b\r\ntype=file;size=1; file\r\n"
-    } else {
-        ""
+    let odd = match shared.lie {
+        Lie::Names => "type=file;size=1; ../climbs\r\ntype=file;size=1; a/b\r\ntype=file;size=1; file\r\n".to_owned(),
+        Lie::Aimless => (0..150).map(|number| format!("type=OS.unix=slink;size=1; link{number}\r\n")).collect(),
+        _ => String::new(),
     };
     let files = shared.files.lock().unwrap();
     let line = |(path, bytes): (&String, &Vec<u8>)| format!("{} {}\r\n", facts(Some(bytes)), &path["/d/".len()..]);

@@ -133,6 +133,31 @@ fn a_job_needs_a_rule_for_each_place_that_it_touches() {
 }
 
 #[test]
+fn what_is_kept_beside_a_single_file_needs_a_rule_for_its_directory() {
+    let (_dir, access) = access();
+    access.new_token("ci", Scopes::ORDINARY, HOUR).unwrap();
+    for rule in ["allow token:ci read a:run", "allow token:ci write b:in/7"] {
+        access.add_rule(&root(), rule).unwrap();
+    }
+    let check = |job: &str, to: &str| {
+        let text = format!(r#"{{{job},"destination":"b:{to}"}}"#);
+        access.check("token:ci", &JobFile::from_json(&text).unwrap().wish("token:ci").unwrap())
+    };
+    let backups = r#""source":"a:run/x","options":{"backup-dir":"old"}"#;
+    let list = r#""kind":"follow","source":"a:run/x","options":{"until":"close","sealed-list":"done"}"#;
+    for job in [backups, list] {
+        let refused = check(job, "in/7").unwrap_err();
+        assert!(refused.message.starts_with("token:ci may not write b:in,"), "{}", refused.message);
+        assert!(refused.hint.unwrap().contains("a slash"));
+        check(job, "in/7/").unwrap();
+    }
+    check(r#""source":["a:run/x","a:run/y"],"options":{"backup-dir":"old"}"#, "in/7").unwrap();
+    check(r#""source":"a:run/x""#, "in/7").unwrap();
+    access.add_rule(&root(), "allow token:ci write b:in").unwrap();
+    check(backups, "in/7").unwrap();
+}
+
+#[test]
 fn a_file_that_others_can_read_or_that_is_damaged_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let (dir, access) = access();

@@ -1,4 +1,4 @@
-//! Carries out a question.
+//! Answers one question about files through a `Reach`.
 //!
 //! Invariants:
 //! - What fails on one path is a record; only what the asking side may not do, or asks wrongly, ends the answer.
@@ -7,12 +7,12 @@
 
 use super::digest::{Opener, Reading, digest_all};
 use super::list;
-use super::reach::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure};
+use super::reach::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure, reached};
 use model::FailureKind;
 use model::files::{Doomed, FileKind, FileStatus, Found, Question, Record, SumAlgorithm, Tally};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use store::{Error, How, Shelf, Slots, SourceFile, Stopped, Visit};
+use store::{Error, How, Slots, SourceFile, Stopped, Visit};
 use wire::{CloseCode, Refusal};
 
 /// Answers a question; returns what was found, made or removed.
@@ -34,25 +34,6 @@ pub fn answer(
             removal.run(objects, reach, is_stopped, emit)
         }
         Question::Rename { from, to, may_replace } => rename(from, to, *may_replace, reach, emit),
-    }
-}
-
-/// Reaches a path. `Ok(None)` when it alone failed, with what `emit` said to its record.
-fn reached(
-    reach: &dyn Reach,
-    asked: u32,
-    path: &[u8],
-    how: How,
-    tally: &mut Tally,
-    emit: Emit<'_>,
-) -> Result<Result<Box<dyn Shelf>, bool>, Refusal> {
-    match reach.reach(path, how) {
-        Ok(target) => Ok(Ok(target)),
-        Err(NotReached::Refused(refusal)) => Err(refusal),
-        Err(NotReached::Failed(error)) => {
-            tally.failed += 1;
-            Ok(Err(emit(failure(asked, b"", &error))))
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists what lies below paths.
 
-use super::reach::{DIRECTORIES_OPEN_MAX, Emit, NotReached, Reach, failure};
+use super::reach::{DIRECTORIES_OPEN_MAX, Emit, Reach, failure, reached};
 use model::files::{Found, Record, Tally};
 use store::{How, Slots, Stopped, Surveyed};
 use wire::Refusal;
@@ -15,16 +15,10 @@ pub fn list(
     let slots = Slots::new(DIRECTORIES_OPEN_MAX);
     let mut tally = Tally::default();
     for (asked, path) in (0..).zip(paths) {
-        let target = match reach.reach(path, How::Look) {
+        let target = match reached(reach, asked, path, How::Look, &mut tally, emit)? {
             Ok(target) => target,
-            Err(NotReached::Refused(refusal)) => return Err(refusal),
-            Err(NotReached::Failed(error)) => {
-                tally.failed += 1;
-                match emit(failure(asked, b"", &error)) {
-                    true => continue,
-                    false => break,
-                }
-            }
+            Err(true) => continue,
+            Err(false) => break,
         };
         let mut goes_on = true;
         target.list(levels, &slots, &mut |Surveyed { path, is_last, found }| {

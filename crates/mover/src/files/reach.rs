@@ -1,6 +1,6 @@
 //! What paths of a question lead to, and the records that answer it.
 
-use model::files::{Found, Record};
+use model::files::{Found, Record, Tally};
 use store::{Error, How, Shelf};
 use wire::Refusal;
 
@@ -42,4 +42,23 @@ pub type Emit<'a> = &'a mut dyn FnMut(Record) -> bool;
 pub(super) fn failure(asked: u32, path: &[u8], error: &Error) -> Record {
     let found = Found::Failed { kind: error.kind, text: error.message() };
     Record { asked, path: path.to_vec(), is_last: false, found }
+}
+
+/// Reaches a path. Where it alone fails, that is a record, and the inner error is what `emit` said to it.
+pub(super) fn reached(
+    reach: &dyn Reach,
+    asked: u32,
+    path: &[u8],
+    how: How,
+    tally: &mut Tally,
+    emit: Emit<'_>,
+) -> Result<Result<Box<dyn Shelf>, bool>, Refusal> {
+    match reach.reach(path, how) {
+        Ok(target) => Ok(Ok(target)),
+        Err(NotReached::Refused(refusal)) => Err(refusal),
+        Err(NotReached::Failed(error)) => {
+            tally.failed += 1;
+            Ok(Err(emit(failure(asked, b"", &error))))
+        }
+    }
 }

@@ -138,6 +138,8 @@ impl Lane<'_> {
             extent.start += handed_on;
         }
         let (sender, clock, writer) = (self.sender, &mut self.clock, &mut self.writer);
+        // A queue's blocks are longer: zeros are looked for in pieces of the same length.
+        let piece_bytes = self.block.len();
         clock.enter(Stage::Read);
         let read = self.source.read_extent(file, extent, &mut self.block, &mut |block| {
             if let Some(hasher) = hasher {
@@ -147,8 +149,13 @@ impl Lane<'_> {
             take_turn(sender, clock, block.len());
             clock.enter(Stage::Send);
             match zeros {
-                Zeros::LeftOut if block.iter().all(|byte| *byte == 0) => writer.hole(block.len() as u64),
-                _ => writer.write_block(block),
+                Zeros::LeftOut => {
+                    block.chunks(piece_bytes).for_each(|piece| match piece.iter().all(|byte| *byte == 0) {
+                        true => writer.hole(piece.len() as u64),
+                        false => writer.write_block(piece),
+                    })
+                }
+                Zeros::Written => writer.write_block(block),
             }
             sender.progress.payload_moved(block.len() as u64);
             clock.enter(Stage::Read);

@@ -219,7 +219,6 @@ impl<S> Drop for Lent<'_, S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hold::Lateness;
     use super::*;
     use crate::Progress;
     use model::options::Buffer;
@@ -286,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("spool");
         let spool = Spool::open(&path, 16 << 20).unwrap();
-        let hold = Hold::new(spool.clone(), Owner([1; OWNER_BYTES]), Buffer::Auto, Arc::<Lateness>::default());
+        let hold = Hold::new(spool.clone(), Owner([1; OWNER_BYTES]), Buffer::Auto);
         let mut bytes = frames();
         bytes.truncate(bytes.len() - cut_bytes);
         let is_broken_off = Arc::<AtomicBool>::default();

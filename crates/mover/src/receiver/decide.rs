@@ -38,7 +38,6 @@ pub fn run(job: &Arc<ReceiveJob>) {
         directories: Vec::new(),
         top_names: HashSet::new(),
         room: Room::new(&job.facts),
-        is_probed: false,
         comparisons: Comparisons::default(),
         backlog: VecDeque::new(),
         links: HardLinks::default(),
@@ -98,7 +97,6 @@ pub(super) struct Decide<'a> {
     /// Names at the top of the job: two sources may not become one object (F052).
     pub(super) top_names: HashSet<Name>,
     pub(super) room: Room,
-    pub(super) is_probed: bool,
     comparisons: Comparisons,
     /// Described, and not looked at while too many files take chunks over. Empty without `--delta`.
     backlog: VecDeque<(Vec<Described>, Arc<Permit>)>,
@@ -260,11 +258,15 @@ impl Decide<'_> {
         if is_same {
             answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             self.job.list_found(&entry);
+            let job = self.job;
+            job.sink.leave(&entry);
             if let Decision::Replace { .. } = found
-                && self.job.facts.can.touch
-                && self.job.sink.touch(&entry).is_ok()
+                && job.facts.can.touch
             {
-                self.change(&entry, cause::KEPT | cause::TIME, answer);
+                match job.sink.touch(&entry) {
+                    Ok(()) => self.change(&entry, cause::KEPT | cause::TIME, answer),
+                    Err(e) => self.warnings.note(&e.message(), &|| job.sink.path(&entry)),
+                }
             }
             self.amend(&entry, &Decision::Same, answer);
             return None;

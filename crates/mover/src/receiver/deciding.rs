@@ -14,7 +14,7 @@ use model::options::Compare;
 use model::{Change, End, Entry, Kind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use store::{Decision, Durability, PublishRule};
+use store::{Decision, PublishRule};
 use wire::listing::REPLACEMENT_FIRST;
 
 impl Decide<'_> {
@@ -35,8 +35,9 @@ impl Decide<'_> {
         match self.job.replayed.get().map_or(step, |here| step.without_sender(here.contains(&entry.id.0))) {
             Step::Skip => {
                 self.amend(entry, &found, answer);
-                if matches!(found, Decision::Same) {
-                    self.job.list_found(entry);
+                match found {
+                    Decision::Same => self.job.list_found(entry),
+                    Decision::Absent | Decision::Replace { .. } => self.job.sink.leave(entry),
                 }
                 answer.outcome.skipped.push((entry.id.0, entry.size_bytes()));
             }
@@ -157,17 +158,20 @@ impl Decide<'_> {
     }
 
     /// Everything of it was verified by an earlier attempt. Its last chunk is asked for again, because only the sender
-    /// can say that the source is still the one that was listed.
+    /// can say that the source is still the one that was listed; with it comes what storage has in one part with it.
     fn resumed_whole(&self, entry: &Entry, large: &Large) {
-        let start = (entry.size_bytes() - 1) / self.job.options.chunk_bytes * self.job.options.chunk_bytes;
+        let chunk_bytes = self.job.options.chunk_bytes;
+        let mut start = (entry.size_bytes() - 1) / chunk_bytes * chunk_bytes;
+        if let Ok(Some(file)) = large.staging(self.job, entry) {
+            start = file.again_from(start);
+        }
         large.forget(start);
         self.job.progress.counters.bytes_resumed.fetch_sub(entry.size_bytes() - start, Relaxed);
     }
 
     fn probe_if_large(&mut self, size: u64) {
-        if !self.is_probed && size >= super::large::PROBED_FILE_BYTES {
-            self.is_probed = true;
-            self.job.sink.probe(&self.job.engines(), self.job.durability != Durability::None);
+        if size >= super::large::PROBED_FILE_BYTES {
+            self.job.probe_storage();
         }
     }
 }

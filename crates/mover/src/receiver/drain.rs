@@ -195,12 +195,12 @@ pub(super) fn keep_durable(job: &Arc<ReceiveJob>) {
             job.progress.note(format!("the buffer is not used any more: {why}"));
         }
         if job.progress.is_in_storage_for(STORAGE_STALLED) {
-            hold.lateness.note();
+            hold.note_stall();
         }
         if timed.elapsed() >= DURABLE_INTERVAL {
             let now = job.progress.here();
             if hold.is_drained() && is_slow(&times, &now) {
-                hold.lateness.note();
+                hold.note_stall();
             }
             (times, timed) = (now, Instant::now());
         }

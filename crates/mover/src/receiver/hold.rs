@@ -15,13 +15,14 @@
 
 mod frame;
 mod journal;
-mod lateness;
+mod slow;
 
 pub(super) use self::frame::{Frame, REST_HEAD, What};
 pub(super) use self::journal::{Told, Untold, settled_in};
-pub(crate) use self::lateness::{Lateness, is_slow};
+pub(crate) use self::slow::is_slow;
 use super::large::{Kept, Large};
 use crate::job::End;
+use crate::limits::STALL_REMEMBERED;
 use model::options::Buffer;
 use model::{Extent, ExtentSet, mutant};
 use os::sync::{Condvar, Mutex};
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::spool::{Kind, Owner, Parcel, Room, Spool};
+use store::spool::{Kind, Owner, Parcel, Room, Side, Spool};
 use wire::message::ExtentRecord;
 
 /// How often whoever waits for room looks whether the job is over.
@@ -41,7 +42,6 @@ pub(crate) struct Hold {
     how: Buffer,
     /// What is in it can be brought to its place without its sender.
     has_journal: bool,
-    pub(super) lateness: Arc<Lateness>,
     state: Mutex<State>,
     changed: Condvar,
     /// The sender understands what is said of buffered content.
@@ -90,13 +90,12 @@ struct Covered {
 }
 
 impl Hold {
-    pub fn new(spool: Arc<Spool>, owner: Owner, how: Buffer, lateness: Arc<Lateness>) -> Hold {
+    pub fn new(spool: Arc<Spool>, owner: Owner, how: Buffer) -> Hold {
         Hold {
             spool,
             owner,
             how,
             has_journal: true,
-            lateness,
             state: Mutex::default(),
             changed: Condvar::new(),
             may_tell: AtomicBool::new(true),
@@ -108,7 +107,7 @@ impl Hold {
 
     /// One at a client: what is in it when the client ends comes again with the next attempt.
     pub fn of_client(spool: Arc<Spool>, owner: Owner, how: Buffer) -> Hold {
-        let mut hold = Hold::new(spool, owner, how, Arc::default());
+        let mut hold = Hold::new(spool, owner, how);
         hold.has_journal = false;
         hold.may_tell.store(false, Relaxed);
         hold
@@ -116,7 +115,7 @@ impl Hold {
 
     /// One for what an earlier holder left: nothing of it is written again.
     pub fn resumed(spool: Arc<Spool>, owner: Owner, parcels: Vec<Parcel>) -> Hold {
-        let hold = Hold::new(spool, owner, Buffer::Never, Arc::default());
+        let hold = Hold::new(spool, owner, Buffer::Never);
         hold.may_tell.store(false, Relaxed);
         let (journal, content): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|p| p.kind == Kind::Journal);
         let mut state = hold.state.lock().unwrap();
@@ -129,6 +128,12 @@ impl Hold {
         }
         drop(state);
         hold
+    }
+
+    /// A lane that is in the middle of a chunk cannot turn aside when storage stands still: it finds out with the write that does not
+    /// come back. So for a while everything goes through the buffer, that of all jobs.
+    pub fn note_stall(&self) {
+        self.spool.note_stall(Side::Destination);
     }
 
     pub fn capacity_bytes(&self) -> u64 {
@@ -154,7 +159,9 @@ impl Hold {
             let takes = match self.how {
                 Buffer::Never => false,
                 Buffer::Always => true,
-                Buffer::Auto => !self.is_drained() || self.lateness.is_noted() || is_store_slow(),
+                Buffer::Auto => {
+                    !self.is_drained() || self.spool.has_stalled(Side::Destination, STALL_REMEMBERED) || is_store_slow()
+                }
             };
             if end.is_set() || !may_take || !takes {
                 return None;

@@ -13,7 +13,8 @@ mod within;
 use super::ReceiveJob;
 use super::commit;
 use super::gather::Place;
-use super::large::{Claimed, Large, Turn, kind_of};
+use super::hold::is_slow;
+use super::large::{Claimed, Large, QUEUED_FILE_BYTES, Turn, kind_of};
 use super::listed::{Expected, Listed};
 use super::queue::Item;
 use super::settle::{Outcome, Published};
@@ -23,7 +24,7 @@ use crate::progress::LaneClock;
 use crate::stream::Breaker;
 use model::mutant;
 use model::options::Verify;
-use model::progress::Stage;
+use model::progress::{LaneTimes, Stage};
 use model::{Digest, DigestAlgorithm, Entry, Extent, FailureKind};
 use std::sync::Arc;
 use store::{BlockWriter, Durability, Engines, Late, SinkLane, StagedFile};
@@ -281,6 +282,9 @@ impl<'a> Writer<'a> {
         match large.file(self.job) {
             Ok(Some(file)) => {
                 if self.queue.is_none() {
+                    if large.size_bytes >= QUEUED_FILE_BYTES && !self.job.is_probed() && self.is_held_up() {
+                        self.job.probe_storage();
+                    }
                     self.queue = self.job.sink.writer(&self.engines);
                     if let Some(queue) = &self.queue {
                         let _ = self.job.engine_used.set(queue.name());
@@ -295,6 +299,10 @@ impl<'a> Writer<'a> {
                 Target::Unopened(large)
             }
         }
+    }
+
+    fn is_held_up(&self) -> bool {
+        is_slow(&LaneTimes::default(), &self.clock.times())
     }
 
     /// Whether blocks of the open chunk go through the queue.

@@ -30,8 +30,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use store::{PublishRule, SourceFile, StagedFile};
 
-/// Smaller objects are over before a probe is.
+/// A smaller object is over before a probe is.
 pub const PROBED_FILE_BYTES: u64 = 64 << 20;
+/// One of this size is worth a probe where there are many of them and storage is slow.
+pub const QUEUED_FILE_BYTES: u64 = 8 << 20;
 
 pub struct Large {
     pub id: u64,

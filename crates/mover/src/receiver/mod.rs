@@ -1,10 +1,29 @@
 //! The receiving half of a job: decides what it wants, lanes that verify and write it, one place that settles.
 //!
-//! `needs` holds the job against its destination, `asked` a sender to what was asked of it. `decide` answers the listing (`events` wait
-//! for it, `answer` is what it decided of a batch), `naming` what it names. `receive` reads a lane's stream, `lane` does with its content what is to be done, `verify` judges what arrived, `large`
-//! holds large objects, `gather` has several holders bring them, `commit` publishes what waits in `queue`, `seal` compares what grew before it is published, `settle` says what came to its end (`sealed_list` to programs at the destination) and `retry` what is asked for again. `charge` accounts
-//! for what is described, `room` for what it takes on storage, `hold` has what waits in a buffer for slow storage (`buffered` tells the sender of it, `replay` carries it on
-//! without a sender), `links` gives files their other names, `resume` keeps what an interrupted attempt verified.
+//! In reading order:
+//! - `needs`: the job, held against what its destination can do
+//! - `asked`: its sender, held against what was asked of it
+//! - `events`: what waits for the thread that decides
+//! - `decide`: answers the listing, with `intake` and `deciding`
+//! - `naming`: what a described object is to be called
+//! - `answer`: what was decided of a batch
+//! - `charge`: what a listing makes its receiver hold
+//! - `room`: what it takes on storage
+//! - `receive`: reads a lane's stream
+//! - `lane`: does with its content what is to be done
+//! - `verify`: judges what arrived
+//! - `large`: large objects
+//! - `gather`: several holders that bring the same objects
+//! - `queue`: what waits to become durable
+//! - `commit`: publishes it
+//! - `seal`: compares what grew before it is published
+//! - `settle`: says what came to its end; `sealed_list` says it to programs at the destination
+//! - `retry`: what is asked for again
+//! - `hold`: what waits in a buffer for slow storage; `buffered` tells the sender of it
+//! - `replay`: carries that on without a sender
+//! - `links`: gives files their other names
+//! - `finish`: the end of a job
+//! - `resume`: keeps what an interrupted attempt verified
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
@@ -72,7 +91,7 @@ pub use buffered::BUFFERED;
 pub(crate) use buffered::wait_until;
 pub(crate) use gather::LEAD;
 pub use gather::{Gather, Proofs, Tally};
-pub(crate) use hold::{Hold, Lateness};
+pub(crate) use hold::Hold;
 pub(crate) use lane::{LocalLane, PackedFile};
 pub use receive::run_lane;
 pub(crate) use replay::{Came, Deaf, Opening, job_of, owner_of, replay};
@@ -131,6 +150,7 @@ pub struct ReceiveJob {
     pub(crate) facts: SinkFacts,
     /// The engine that large objects were written with, if it was not the plain one.
     engine_used: OnceLock<&'static str>,
+    is_probed: AtomicBool,
     tries: Mutex<Tries>,
     /// Entries settled in all, and at the last grant.
     settled: AtomicU64,
@@ -239,6 +259,7 @@ impl ReceiveJob {
             committer: Committer::default(),
             facts,
             engine_used: OnceLock::new(),
+            is_probed: AtomicBool::new(false),
             tries: Mutex::default(),
             settled: AtomicU64::new(0),
             granted_at: AtomicU64::new(0),
@@ -285,6 +306,17 @@ impl ReceiveJob {
         let _ = self.footing.set(footing);
     }
 
+    fn is_probed(&self) -> bool {
+        self.is_probed.load(Relaxed)
+    }
+
+    /// Has the sink find out how large objects are written best. Once.
+    fn probe_storage(&self) {
+        if !self.is_probed.swap(true, Relaxed) {
+            self.sink.probe(&self.engines(), self.durability != Durability::None);
+        }
+    }
+
     /// What engines of the sink need of this job.
     fn engines(&self) -> Engines {
         crate::engines::of(self.options.engine, self.options.depths.write, self.memory(), &self.progress)
@@ -309,7 +341,7 @@ impl ReceiveJob {
         match (self.durability, self.options.fsync) {
             (Durability::None, Fsync::Never) => "never",
             // Not "memory", where nothing could be safer: no move takes such a copy for one that may stand alone.
-            (Durability::None, _) if self.sink.cannot_sync() => "never",
+            (Durability::None, _) if self.facts.cannot_sync => "never",
             (Durability::None, _) => "memory",
             _ if self.facts.confirms => "store",
             (Durability::File, _) => "file",
@@ -454,8 +486,9 @@ impl ReceiveJob {
         Arc::strong_count(&self.delta_places) > DELTAS_OPEN_MAX
     }
 
+    /// Not at a store to which files go in requests: the old object would come here, to be sent back to it.
     pub(crate) fn compares_chunks(&self) -> bool {
-        self.options.is_delta && self.may_ask_chunks.load(Relaxed)
+        self.options.is_delta && !self.facts.confirms && self.may_ask_chunks.load(Relaxed)
     }
 
     /// How far the job has come, and whether it is for the sender to get on: with a frame it has begun, with what is wanted,

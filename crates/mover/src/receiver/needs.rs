@@ -62,6 +62,7 @@ mod tests {
     const FACTS: SinkFacts = SinkFacts {
         file_system: "bucket",
         is_memory_backed: false,
+        cannot_sync: false,
         free_bytes: u64::MAX,
         free_inodes: None,
         order: Order::Any,

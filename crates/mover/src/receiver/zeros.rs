@@ -1,4 +1,4 @@
-//! Staging for unit tests that is not there.
+//! A staged file for unit tests that stores nothing and reads as zeros.
 
 use model::Entry;
 use store::{PublishRule, Result, StagedFile};

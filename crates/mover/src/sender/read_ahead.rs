@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use store::SourceObject;
-use store::spool::Spool;
+use store::spool::{Side, Spool};
 
 /// How often a source is looked at that is not read ahead until it has stood still.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -100,9 +100,9 @@ pub(super) fn run(job: &Arc<SendJob>) {
     }
     job.progress.show_buffer(ahead.capacity_bytes(), ahead.waiting_bytes().clone());
     // What stood still for another job is expected to do so again: with many short jobs each would wait for its first stall.
-    while ahead.how() == Buffer::Auto && !ahead.spool().has_stalled(STALL_REMEMBERED) {
+    while ahead.how() == Buffer::Auto && !ahead.spool().has_stalled(Side::Source, STALL_REMEMBERED) {
         if job.progress.is_in_for(&[Stage::Read], STORAGE_STALLED) {
-            ahead.spool().note_stall();
+            ahead.spool().note_stall(Side::Source);
         }
         if job.end.wait(LOOK_INTERVAL).is_some() {
             return;

@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-/// A question's place among the open ones. It is given back also when its thread panics, and then the client is told.
+/// A question's place among the open ones. Released on drop, also if the thread panics; the client is then told.
 struct Place<'a> {
     session: &'a Session,
     number: u32,

@@ -16,8 +16,8 @@ use super::roster::{Roster, Who};
 use super::running::{Job, NO_BUFFER, Running};
 use super::ways;
 pub use crate::job::Guide;
-use crate::job::{Ending, Observer, options_to_wire};
-use crate::job_options;
+use crate::job::{Ending, Observer};
+use crate::job_options::{self, options_to_wire};
 use crate::limits::{ANSWER_TIMEOUT, CONTROL_SILENCE};
 use crate::memory::Memory;
 use crate::progress::{Progress, processors};
@@ -216,74 +216,9 @@ impl Client {
         self.shared.session.set_no_progress_timeout(timeout);
     }
 
-    /// Whether the endpoint knows the locations without storage, which another one would take for names of files.
-    pub fn knows_synthetic(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::SYNTHETIC != 0)
-    }
-
-    /// Whether the endpoint knows selections, comparisons, dry runs and deletion; another one would pass them over.
-    pub fn knows_sync(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::SYNC != 0)
-    }
-
-    /// Whether the endpoint knows compressed streams and takes from its receiver how fast and how far it may send.
-    pub fn knows_limits(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::LIMITS != 0)
-    }
-
-    /// Whether the endpoint knows digests of chunks.
-    pub fn knows_delta(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::DELTA != 0)
-    }
-
-    /// Whether another host can take over what the endpoint receives.
-    pub fn knows_slices(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::SLICES != 0)
-    }
-
-    /// Whether the endpoint takes a range of a file as a slice.
-    pub fn knows_ranges(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::RANGES != 0)
-    }
-
-    /// Whether the endpoint tells which hosts it has.
-    pub fn knows_hosts(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::HOSTS != 0)
-    }
-
-    /// Whether the endpoint moves, compares, rehearses and follows in a client's name; an earlier one would only copy.
-    pub fn knows_errands(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::ERRANDS != 0)
-    }
-
-    /// Whether the endpoint shows what has arrived of a growing file.
-    pub fn knows_views(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::VIEW != 0)
-    }
-
-    /// Whether the endpoint lists what is complete at the destination.
-    pub fn knows_lists(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::LIST != 0)
-    }
-
-    /// Whether the endpoint says of what it receives that it waits in a buffer.
-    pub fn knows_buffers(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::BUFFERED != 0)
-    }
-
-    /// Whether the endpoint takes files while they are written.
-    pub fn knows_growth(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::GROWTH != 0)
-    }
-
-    /// Whether the endpoint knows owners, attributes, other names of files and special files.
-    pub fn knows_fidelity(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::FIDELITY != 0)
-    }
-
-    /// Whether the endpoint lets its clients choose how its streams yield to congestion; another one would not hear of it.
-    pub fn knows_congestion(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::CONGESTION != 0)
+    /// Whether the endpoint has a feature, a bit of `wire::handshake::feature`.
+    pub fn knows(&self, feature: u64) -> Result<bool, ConnectError> {
+        Ok(self.welcome()?.features & feature != 0)
     }
 
     /// How many abilities of this program the endpoint does not have.

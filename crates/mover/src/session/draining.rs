@@ -12,7 +12,8 @@
 use super::host::{Grant, Mandate, Opened};
 use super::running::Job;
 use super::server::Server;
-use crate::job::{Ending, options_from_wire};
+use crate::job::Ending;
+use crate::job_options::options_from_wire;
 use crate::progress::Progress;
 use crate::receiver::{Came, Deaf, Hold, Opening, ReceiveJob, ReceiveSpec, job_of, owner_of, replay, wait_until};
 use crate::sender::SendJob;
@@ -107,7 +108,7 @@ impl Server {
         let opening = Opening { pin: grant.pin, account, name, warrant, open };
         let owner = owner_of(grant.party(), id);
         spool.expect(owner, job.options.class.unwrap_or_default().weight());
-        let hold = Hold::new(spool, owner, job.options.buffer, self.drains.lateness.clone());
+        let hold = Hold::new(spool, owner, job.options.buffer);
         hold.begin(opening.encode());
         let bytes = hold.capacity_bytes();
         job.buffer_in(hold);

@@ -3,7 +3,7 @@
 //! Not here: bringing it there (`draining`).
 
 use crate::job::Ending;
-use crate::receiver::{Lateness, ReceiveJob};
+use crate::receiver::ReceiveJob;
 use model::{JobId, Pin};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,8 +17,6 @@ pub(super) struct Drains {
     by_owner: Mutex<HashMap<Owner, Drain>>,
     /// Jobs of which a newer attempt waits for what is left of the older ones.
     awaited: Mutex<HashSet<(Pin, JobId)>>,
-    /// Whether storage has kept up.
-    pub lateness: Arc<Lateness>,
     pub is_stopped: AtomicBool,
 }
 

@@ -15,7 +15,8 @@ use super::running::{Job, NO_BLAKE3, NO_COMPRESSION, Running};
 use super::seats::Seat;
 use super::server::Server;
 use super::{Session, congestion};
-use crate::job::{Ending, options_from_wire};
+use crate::job::Ending;
+use crate::job_options::options_from_wire;
 use crate::limits::LANE_END_PATIENCE;
 use crate::progress::Progress;
 use crate::receiver::{ReceiveJob, ReceiveSpec};
@@ -34,7 +35,8 @@ use wire::{CloseCode, Refusal};
 pub const TAKEN_OVER: &str = "a newer run of the same command took over";
 /// How long a newer attempt waits for the older one to let its staging go.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(5);
-/// A job's place among those that are being opened. It is given back also when its thread panics, and then the client is told.
+
+/// A job's place among those that are being opened. Released on drop, also if the thread panics; the client is then told.
 struct Place<'a> {
     session: &'a Session,
     number: u32,

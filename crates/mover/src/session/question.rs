@@ -44,11 +44,6 @@ impl fmt::Display for AskError {
 impl std::error::Error for AskError {}
 
 impl Client {
-    /// Whether the endpoint answers questions about files.
-    pub fn knows_files(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::FILES != 0)
-    }
-
     /// Asks the endpoint and hands over what it answers, on the calling thread; `each` returns false when it has enough.
     /// Several threads may ask at once.
     pub fn ask(
@@ -57,7 +52,7 @@ impl Client {
         interrupt: Interrupt<'_>,
         each: &mut dyn FnMut(Record) -> bool,
     ) -> Result<Tally, AskError> {
-        if !self.knows_files().map_err(AskError::Connect)? {
+        if !self.knows(feature::FILES).map_err(AskError::Connect)? {
             let text = "the program there is too old for this command";
             return Err(AskError::Refused(Refusal::new(CloseCode::Version, text)));
         }
@@ -135,11 +130,6 @@ impl Client {
         !self.has_ended()
     }
 
-    /// Whether the endpoint carries out jobs in its clients' names.
-    pub fn knows_orders(&self) -> Result<bool, ConnectError> {
-        Ok(self.welcome()?.features & feature::ORDERS != 0)
-    }
-
     /// Makes a request of `messages` 90, 94, 95 or 97, given its number, and returns what answers it. Several threads may ask at
     /// once; those for whom the session has no room wait.
     pub fn request(
@@ -147,7 +137,7 @@ impl Client {
         make: impl FnOnce(u32) -> Message,
         interrupt: Interrupt<'_>,
     ) -> Result<(Vec<Message>, OrderTaken), AskError> {
-        if !self.knows_orders().map_err(AskError::Connect)? {
+        if !self.knows(feature::ORDERS).map_err(AskError::Connect)? {
             let text = "the program there is too old to carry out jobs of its clients";
             return Err(AskError::Refused(Refusal::new(CloseCode::Version, text)));
         }

@@ -13,6 +13,7 @@ mod settings;
 mod import;
 
 pub use import::import;
+pub use level::is_behind;
 pub use predict::{DataSet, Prediction, candidates, predict};
 pub use ramp::warm_up_seconds;
 pub use settings::{Chosen, Compressed, Setting, choose};

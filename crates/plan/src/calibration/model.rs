@@ -1,12 +1,14 @@
 //! A calibration as a model with one knob, `streams`: what was measured, as tables, in a row from source to destination.
 
-use super::level::level;
+use super::level::{AS_FAST, is_behind, level};
 use super::predict::{DataSet, candidates, level_of_bytes};
 use super::written::{Calibration, Part, Unusable};
 use crate::graph::{Count, Edge, Graph, Knob, Law, Node};
 use std::collections::BTreeMap;
 
 const KNOB: &str = "streams";
+/// More than what is equal, as a factor, for an edge that is not to be named as a limit.
+const BEYOND: f64 = 1.000_001;
 
 impl Calibration {
     /// The model for a data set: files that are small make an edge of their own, whose capacity is files times mean size.
@@ -22,6 +24,7 @@ impl Calibration {
                 let point = |n: &u32| {
                     let rate = match part {
                         Part::Metadata => mean * level(self, part, *n, |run| run.files as f64)?,
+                        Part::Write => of_write(self, *n)?,
                         _ => level_of_bytes(self, part, *n)?,
                     };
                     Some((n.to_string(), rate))
@@ -51,4 +54,12 @@ impl Calibration {
         }
         Ok(Graph { hosts: Vec::new(), knobs, nodes, edges, source: 0, destination })
     }
+}
+
+/// Storage that the network held back may give more: the network is what limits, and what an upgrade has to be of.
+fn of_write(calibration: &Calibration, streams: u32) -> Option<f64> {
+    let write = level_of_bytes(calibration, Part::Write, streams)?;
+    let network = level_of_bytes(calibration, Part::Network, streams);
+    let held_back = network.filter(|network| write >= AS_FAST * network && is_behind(calibration));
+    Some(held_back.map_or(write, |network| write.max(network) * BEYOND))
 }

@@ -1,7 +1,7 @@
 //! The rate of a transfer from a calibration: for each number of streams the slowest part sets the pace of bytes, small files
 //! pay for themselves, and the scatter of the measurements becomes an interval.
 
-use super::level::{level, settings};
+use super::level::{AS_FAST, is_behind, level, most_asked, runs_behind, settings};
 use super::ramp::{RTT_SECONDS_MIN, warm_up_seconds};
 use super::written::{Calibration, Part, Run, Unusable, bytes_of, kinds, median};
 use crate::streams::STREAMS_CHOSEN_MAX;
@@ -16,12 +16,12 @@ const DRAWS: usize = 2_000;
 const SCATTER_MIN: f64 = 0.03;
 /// The same where nothing was repeated: what two runs over one path usually differ by is not known.
 const SCATTER_UNSEEN: f64 = 0.10;
-/// From this share of the network's rate on, writing behind it is limited by it.
-const AS_FAST: f64 = 0.85;
 /// Below this one it is not, whatever it is with more streams.
 const SLOWER: f64 = 0.7;
 /// How files overlap their own cost with their bytes, where no curve was measured: what published sweeps show.
 const EXPONENT_DEFAULT: f64 = 1.5;
+/// How far they may do so there: from not at all to nearly all.
+const EXPONENTS_UNSEEN: (f64, f64) = (1.0, 5.0);
 
 /// What is to be moved: how many files of which size.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -105,7 +105,7 @@ pub fn predict_with(
         candidates(calibration).into_iter().map(|n| (n, median_rate(calibration, data, n, gains))).collect();
     let streams = asked.unwrap_or(best(&choices, calibration.usual_streams));
     let levels = Levels::at(calibration, streams);
-    let scatters = Part::ALL.map(|part| scatter(calibration, part));
+    let scatters = Part::ALL.map(|part| scatter(calibration, part, streams));
     let of_start = scatter_of_start(calibration);
     // Writing was measured through the network and was as fast: both are slowed down together, so they share one error.
     let shared = is_behind(calibration).then(|| wider(&scatters));
@@ -122,7 +122,8 @@ pub fn predict_with(
                 }
             }
             let [start, ramp] = [random.of(&of_start), random.of(&Scatter { errors: Vec::new(), ..of_start })];
-            let draw = Draw { factors, start, ramp };
+            let exponent = levels.exponent.unwrap_or_else(|| random.exponent());
+            let draw = Draw { factors, start, ramp, exponent };
             let (rate, part) = rate(&levels, data, &draw);
             counts[part as usize] += 1;
             rate
@@ -146,14 +147,17 @@ struct Draw {
     /// Of the time until a session stands, and of that until its streams are at their rate.
     start: f64,
     ramp: f64,
+    /// How files overlap their own cost with their bytes.
+    exponent: f64,
 }
 
-/// What each part gives with so many streams: bytes a second, or for the last files a second.
+/// What each part gives with so many streams: bytes a second, or files a second; and how these overlap, where that was measured.
 struct Levels<'a> {
     calibration: &'a Calibration,
     streams: u32,
     carrying: Vec<(f64, Part)>,
     files_per_second: Option<f64>,
+    exponent: Option<f64>,
 }
 
 impl Levels<'_> {
@@ -161,13 +165,16 @@ impl Levels<'_> {
         let carrying = [Part::Read, Part::Network, Part::Write, Part::Engine].into_iter();
         let carrying = carrying.filter_map(|part| Some((level_of_bytes(calibration, part, streams)?, part))).collect();
         let files_per_second = level(calibration, Part::Metadata, streams, |run| run.files as f64);
-        Levels { calibration, streams, carrying, files_per_second }
+        let exponent = calibration.small_files.as_ref().map(|curve| curve.p);
+        Levels { calibration, streams, carrying, files_per_second, exponent }
     }
 }
 
 /// The rate that is expected with so many streams.
 pub fn median_rate(calibration: &Calibration, data: &DataSet, streams: u32, gains: &Gains) -> f64 {
-    rate(&Levels::at(calibration, streams), data, &Draw { factors: gains.0, start: 1.0, ramp: 1.0 }).0
+    let levels = Levels::at(calibration, streams);
+    let exponent = levels.exponent.unwrap_or(EXPONENT_DEFAULT);
+    rate(&levels, data, &Draw { factors: gains.0, start: 1.0, ramp: 1.0, exponent }).0
 }
 
 /// Of numbers of streams with their rates, the usual one unless another is clearly better; then the least that keeps the best rate.
@@ -181,12 +188,12 @@ pub fn best(choices: &[(u32, f64)], usual: Option<u32>) -> u32 {
 
 /// Bytes a second, and the part that limits them.
 fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
-    let Levels { calibration, streams, carrying, files_per_second } = levels;
+    let Levels { calibration, streams, carrying, files_per_second, .. } = levels;
     let rates = carrying.iter().map(|(rate, part)| (rate * draw.factors[*part as usize], *part));
     let (bytes_per_second, slowest) =
         rates.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Part::Network));
     let a = files_per_second.map_or(0.0, |files| 1.0 / (files * draw.factors[Part::Metadata as usize]));
-    let p = calibration.small_files.as_ref().map_or(EXPONENT_DEFAULT, |curve| curve.p).clamp(1.0, 8.0);
+    let p = draw.exponent.clamp(1.0, 8.0);
     let of_bytes = |size: f64| size / bytes_per_second;
     let each = |size: f64| {
         let longer = a.max(of_bytes(size));
@@ -206,6 +213,7 @@ fn rate(levels: &Levels, data: &DataSet, draw: &Draw) -> (f64, Part) {
 
 /// The median rate of a part. Storage behind a network that held it back gives what the network does: over a long path its runs have no
 /// steady part, and say less than those of the network. Over a short one that is so only with more streams than were tried for storage.
+/// With more than writing was asked to use, a copy without a plan is all that was seen of it: it was held back only where it was nearly as fast.
 pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Option<f64> {
     let found = level(calibration, part, streams, bytes_of)?;
     if part != Part::Write || !is_behind(calibration) {
@@ -215,18 +223,10 @@ pub fn level_of_bytes(calibration: &Calibration, part: Part, streams: u32) -> Op
     let network = |streams: u32| level(calibration, Part::Network, streams, bytes_of);
     if warm_up_seconds(calibration.rtt_seconds) > 0.0 {
         let network = network(streams)?;
-        return Some(if streams <= most && found < SLOWER * network { found } else { found.max(network) });
+        let slower = if most_asked(calibration).is_some_and(|asked| streams > asked) { AS_FAST } else { SLOWER };
+        return Some(if streams <= most && found < slower * network { found } else { found.max(network) });
     }
     Some(if streams > most { found * (network(streams)? / network(most)?).max(1.0) } else { found })
-}
-
-/// Whether writing is as fast as the network before it lets it be. Asked once, with the most streams that were tried for writing, where
-/// storage shows best: by the numbers of single streams it would be a matter of chance.
-pub fn is_behind(calibration: &Calibration) -> bool {
-    let fixed = calibration.runs(Part::Write).iter().filter(|run| !run.is_free).map(|run| run.streams);
-    let Some(most) = fixed.max() else { return false };
-    let [network, write] = [Part::Network, Part::Write].map(|part| level(calibration, part, most, bytes_of));
-    network.zip(write).is_some_and(|(network, write)| write >= AS_FAST * network)
 }
 
 /// All numbers of streams that some part was measured at, and the usual one.
@@ -247,8 +247,10 @@ struct Scatter {
     sigma: f64,
 }
 
-fn scatter(calibration: &Calibration, part: Part) -> Scatter {
+/// Around the level with so many streams.
+fn scatter(calibration: &Calibration, part: Part, streams: u32) -> Scatter {
     let runs = calibration.runs(part);
+    let of_level = runs_behind(runs, streams).max(1) as f64;
     let all = kinds(runs);
     let is_repeated = runs.len() > all.len();
     let sigma = if is_repeated { SCATTER_MIN } else { SCATTER_UNSEEN };
@@ -262,9 +264,9 @@ fn scatter(calibration: &Calibration, part: Part) -> Scatter {
             // It says nothing of it.
             continue;
         }
-        // Few runs are nearer to their own median than the next one will be.
+        // Few runs are nearer to their own median than the next one will be to a level, which may rest on fewer still.
         let count = rates.len() as f64;
-        let wider = if count > 1.0 { ((count + 1.0) / (count - 1.0)).sqrt() } else { 1.0 };
+        let wider = if count > 1.0 { (count / (count - 1.0) * (1.0 + 1.0 / of_level)).sqrt() } else { 1.0 };
         errors.extend(rates.iter().map(|rate| (rate / middle).ln() * wider));
     }
     Scatter { errors, sigma }
@@ -304,6 +306,15 @@ impl Random {
 
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// An exponent where none was measured, as often below the default as above. Its inverse is what times follow evenly.
+    fn exponent(&mut self) -> f64 {
+        let off = 2.0 * self.unit() - 1.0;
+        let (least, most) = EXPONENTS_UNSEEN;
+        let end = if off < 0.0 { least } else { most };
+        let usual = 1.0 / EXPONENT_DEFAULT;
+        1.0 / (usual + off.abs() * (1.0 / end - usual))
     }
 
     /// One of the errors that were seen, and the scatter that few runs do not show, as a factor.

@@ -4,7 +4,7 @@
 //! run says nothing of the path. Where a run was looked at while it ran, what moved after a warm-up counts, and the rest of its time
 //! is the ramp; elsewhere the doublings stand for it.
 
-use super::level::level;
+use super::level::{is_behind, level};
 use super::written::{Calibration, Part, Run, Steady, bytes_of};
 
 /// The first window of a stream: ten segments of 1448 bytes (RFC 6928).
@@ -84,18 +84,25 @@ impl Calibration {
         seconds
     }
 
-    /// The same with another rate of one part: bytes a second, or files a second for metadata.
+    /// The same with another rate of one part: bytes a second, or files a second for metadata. Storage that the network held back was not
+    /// seen faster, and may be: with another network it keeps its share of it.
     pub fn with_rate(&self, part: Part, changed: impl Fn(f64) -> f64) -> Calibration {
-        let run_at = |run: &Run| {
-            let seconds = self.steady_seconds(part, run);
-            let amount = if part == Part::Metadata { run.files as f64 } else { bytes_of(run) };
-            let steady = Steady { bytes: bytes_of(run) as u64, seconds: amount / changed(amount / seconds).max(1e-6) };
+        let follows = |of: Part| of == Part::Write && part == Part::Network && is_behind(self);
+        let rate_at = |of: Part, run: &Run, rate: f64| match level(self, part, run.streams, bytes_of) {
+            Some(network) if of != part => rate * (changed(network) / network.max(1.0)).max(1.0),
+            _ => changed(rate),
+        };
+        let run_at = |of: Part, run: &Run| {
+            let seconds = self.steady_seconds(of, run);
+            let amount = if of == Part::Metadata { run.files as f64 } else { bytes_of(run) };
+            let rate = rate_at(of, run, amount / seconds).max(1e-6);
+            let steady = Steady { bytes: bytes_of(run) as u64, seconds: amount / rate };
             Run { seconds: run.seconds - seconds + steady.seconds, steady: Some(steady), ..*run }
         };
         let mut other = self.clone();
-        let measured = other.measured.iter_mut().filter(|measured| measured.part == part);
-        for run in measured.flat_map(|measured| &mut measured.runs) {
-            *run = run_at(run);
+        for measured in other.measured.iter_mut().filter(|measured| measured.part == part || follows(measured.part)) {
+            let of = measured.part;
+            measured.runs.iter_mut().for_each(|run| *run = run_at(of, run));
         }
         other
     }

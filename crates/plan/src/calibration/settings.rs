@@ -5,9 +5,8 @@
 //!
 //! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
 
-use super::predict::{
-    DataSet, Gains, Prediction, best, candidates, is_behind, level_of_bytes, median_rate, predict_with,
-};
+use super::level::is_behind;
+use super::predict::{DataSet, Gains, Prediction, best, candidates, level_of_bytes, median_rate, predict_with};
 use super::written::{Calibration, EngineRun, Part, Unusable, median};
 use crate::window::shown;
 use model::options::{Compression, Depths, Engine};

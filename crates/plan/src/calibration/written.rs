@@ -32,7 +32,7 @@ pub struct Run {
     /// Where it was looked at while it ran: what moved after slow start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
-    /// It only began with so many streams, and changed them as a transfer does that nobody tells how many to use.
+    /// It began with so many streams and was free to change them, as a transfer is that nobody tells how many to use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_free: bool,
 }

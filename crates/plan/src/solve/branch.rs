@@ -3,15 +3,19 @@
 //! Each part of the search keeps a range of values for every knob. Its bound is a linear program in which a knob may mix its
 //! values: one share for each value, one share for each pair where an edge depends on two knobs. A part whose mixture is one
 //! setting is done; any other is split at the mixture's mean. No piecewise line replaces a law, so the answer is exact when
-//! the search ends; when its work is used up, the best settings found stand, and are said to be unproved.
+//! the search ends; when its work is used up, or a program is too large, the best settings found stand, and are said to be
+//! unproved.
 
 use super::flow::{self, Limits};
 use super::options::{Options, rate_at, weight};
 use super::simplex::{Failure, Program};
 use crate::graph::{Count, Graph};
 
-/// Steps of arithmetic that a search may take: tens of milliseconds for sixteen disks and four cards (`large`).
-const WORK_MAX: f64 = 3e7;
+/// Steps of arithmetic that a search may take: some twenty parts of sixteen disks and four cards (`large`).
+const WORK_MAX: f64 = 8e7;
+/// Cells of the table of one program (32 MB), and steps in it (about a second). The first program of a search is the largest.
+const CELLS_MAX: f64 = 4e6;
+const MIXTURE_WORK_MAX: f64 = 1e9;
 /// Parts that are looked at however large the model is.
 const PARTS_MIN: usize = 3;
 /// What a bound must promise beyond the best found, relative to it.
@@ -94,13 +98,17 @@ fn grain(graph: &Graph) -> f64 {
     [1.0, 0.5, 0.25, 0.125].into_iter().find(divides).unwrap_or(0.0)
 }
 
-/// Looks at parts, the most promising first, until none promises anything or the work is used up. `look` returns a part's
-/// bound (less is better) and mixture, or nothing when it can be dropped. True when nothing was left.
+/// Looks at parts, the most promising first, until none promises anything, the work is used up, or a program takes too much of it.
+/// `look` returns a part's bound (less is better) and mixture, or nothing when it can be dropped. True when nothing was left.
 fn search(
     graph: &Graph,
     options: &Options,
     mut look: impl FnMut(&Options) -> Result<Option<(f64, Mixture)>, Failure>,
 ) -> Result<bool, Failure> {
+    let (rows, columns) = size(graph, options);
+    if rows * columns > CELLS_MAX {
+        return Ok(false);
+    }
     let mut open: Vec<(f64, Options)> = vec![(f64::NEG_INFINITY, options.clone())];
     let (mut work, mut looked) = (0.0, 0);
     while let Some(next) = (0..open.len()).min_by(|a, b| open[*a].0.total_cmp(&open[*b].0)) {
@@ -110,7 +118,11 @@ fn search(
         let (_, part) = open.swap_remove(next);
         work += cost(graph, &part);
         looked += 1;
-        let Some((bound, mixed)) = look(&part)? else { continue };
+        let found = match look(&part) {
+            Err(Failure::NoEnd) => return Ok(false),
+            found => found?,
+        };
+        let Some((bound, mixed)) = found else { continue };
         if let Some((low, high)) = mixed.split(&part) {
             open.extend([(bound, low), (bound, high)]);
         }
@@ -120,9 +132,26 @@ fn search(
 
 /// About how many steps of arithmetic the bound of a part takes.
 fn cost(graph: &Graph, part: &Options) -> f64 {
-    let rows = graph.nodes.len() + graph.hosts.len() + graph.edges.len().min(part.len() * 4) + part.len();
-    let columns = rows + graph.edges.len() + part.iter().map(Vec::len).sum::<usize>();
-    (rows * rows * columns) as f64
+    let (rows, columns) = size(graph, part);
+    rows * rows * columns
+}
+
+/// Rows and columns of the table for a part's program, at the most.
+fn size(graph: &Graph, part: &Options) -> (f64, f64) {
+    let values = |knob: usize| part[knob].len() as f64;
+    let mut rows = (graph.nodes.len() + 2 * graph.hosts.len() + part.len()) as f64;
+    let mut variables = (graph.edges.len() + 1) as f64 + (0..part.len()).map(values).sum::<f64>();
+    for edge in &graph.edges {
+        let mixed: Vec<f64> = edge.knobs().map(values).filter(|values| *values > 1.0).collect();
+        if let [one, other] = mixed[..] {
+            rows += one + other;
+            variables += one * other;
+        } else if !mixed.is_empty() {
+            rows += 1.0;
+        }
+    }
+    // Each row has a slack.
+    (rows, variables + rows)
 }
 
 /// The rate with every edge at its largest value in the part: a bound that costs one flow.
@@ -213,7 +242,9 @@ impl Mixture {
         for (host, _) in graph.hosts.iter().enumerate() {
             shares.limit_host(&mut program, graph, part, host, scale);
         }
-        let optimum = program.solve()?;
+        let (most, rows) = (size(graph, part), program.rows.len());
+        debug_assert!(rows as f64 <= most.0 && (rows + program.gains.len()) as f64 <= most.1);
+        let optimum = program.solve_within(MIXTURE_WORK_MAX)?;
         let shares = shares.read(part, &optimum.values);
         let mean =
             |knob: usize| shares[knob].iter().zip(&part[knob]).map(|(share, n)| share * f64::from(*n)).sum::<f64>();

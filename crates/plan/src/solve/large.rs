@@ -85,6 +85,22 @@ fn sixteen_disks_and_four_cards_are_filled_with_little_more_than_they_need() {
     assert_eq!(solution.settings[16..].iter().sum::<u32>(), 16);
 }
 
+/// Two knobs of 1,024 values that depend on each other: a program of all pairs would have a table of 17 GB.
+#[test]
+fn what_is_too_large_for_a_table_keeps_the_best_that_was_found_and_is_not_proved() {
+    let mut model = Builder::new(&["pool".to_owned()]);
+    let (number, workers) = (model.knob("n".into(), 1_024, 1.0), model.knob("m".into(), 1_024, 1.0));
+    let device = Law::F3 { a: 1e6, b: 0.0, knob: "m".into(), scale: 1.0 };
+    model.edge("devices".into(), (0, 2), device, Some(workers));
+    model.graph.edges[0].count = Count::Knob(number);
+    model.edge("network".into(), (2, 1), Law::Constant { value: 1e12 }, None);
+    let solution = solve(&model.graph, None).unwrap();
+    // The host's 64 cores carry 160 GB/s.
+    assert!((solution.best_bytes_per_second / 160e9 - 1.0).abs() < 1e-6 && !solution.is_proved, "{solution:?}");
+    assert!(solution.bytes_per_second >= SHARE_KEPT * 160e9 * (1.0 - 1e-9), "{solution:?}");
+    assert!(solution.settings.iter().sum::<u32>() < 1_300, "{solution:?}");
+}
+
 #[test]
 fn twenty_senders_and_twenty_receivers_are_solved() {
     let graph = cluster(20);

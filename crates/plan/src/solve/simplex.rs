@@ -40,7 +40,7 @@ pub struct Optimum {
 pub enum Failure {
     /// Nothing limits the value.
     Unbounded,
-    /// More steps than any program of this size should take.
+    /// More steps than any program of this size should take, or than were allowed.
     NoEnd,
 }
 
@@ -60,6 +60,11 @@ impl Program {
     }
 
     pub fn solve(&self) -> Result<Optimum, Failure> {
+        self.solve_within(f64::INFINITY)
+    }
+
+    /// The same with so many steps of arithmetic.
+    pub fn solve_within(&self, work_max: f64) -> Result<Optimum, Failure> {
         let mut table = Table::new(self);
         let steps_max = 200 * (table.columns + table.rows) + 1_000;
         let mut stalled = 0;
@@ -67,6 +72,9 @@ impl Program {
             let Some(entering) = table.entering(stalled > STALLED_MAX) else {
                 return Ok(table.optimum(self));
             };
+            if table.work > work_max {
+                break;
+            }
             let moved = table.step(entering, stalled > STALLED_MAX)?;
             stalled = if moved > TINY { 0 } else { stalled + 1 };
         }
@@ -98,6 +106,8 @@ struct Table {
     values: Vec<f64>,
     /// What each row was multiplied with.
     scales: Vec<f64>,
+    /// Steps of arithmetic that were taken.
+    work: f64,
 }
 
 impl Table {
@@ -122,7 +132,8 @@ impl Table {
         reduced.resize(columns, 0.0);
         let mut at = vec![At::Lower; variables];
         at.extend((0..rows).map(At::Basic));
-        Table { rows, columns, cells, reduced, uppers, at, basis: (variables..columns).collect(), values, scales }
+        let (basis, work) = ((variables..columns).collect(), 0.0);
+        Table { rows, columns, cells, reduced, uppers, at, basis, values, scales, work }
     }
 
     /// The variable whose move adds most, or, by Bland's rule, the first that adds anything.
@@ -139,6 +150,7 @@ impl Table {
 
     /// Moves a variable away from its bound as far as it goes. Returns how far that was.
     fn step(&mut self, entering: usize, is_careful: bool) -> Result<f64, Failure> {
+        self.work += (self.rows + self.columns) as f64;
         let direction = if self.at[entering] == At::Upper { -1.0 } else { 1.0 };
         let mut far = self.uppers[entering];
         let mut leaving: Option<(usize, f64)> = None;
@@ -198,6 +210,7 @@ impl Table {
         own[entering] = 1.0;
         let own = own.to_vec();
         let filled: Vec<usize> = (0..columns).filter(|j| own[*j] != 0.0).collect();
+        self.work += (self.rows * filled.len()) as f64;
         let eliminate = |cells: &mut [f64]| {
             let factor = cells[entering];
             if factor != 0.0 {
@@ -272,6 +285,16 @@ mod tests {
         let (x, y) = (program.variable(1.0, f64::INFINITY), program.variable(0.0, f64::INFINITY));
         program.at_most(vec![(x, 1.0), (y, -1.0)], 5.0);
         assert_eq!(program.solve(), Err(Failure::Unbounded));
+    }
+
+    #[test]
+    fn a_program_ends_when_its_work_is_used_up() {
+        let mut program = Program::default();
+        let (x, y) = (program.variable(1.0, f64::INFINITY), program.variable(2.0, f64::INFINITY));
+        program.at_most(vec![(x, 1.0)], 1.0);
+        program.at_most(vec![(y, 1.0)], 1.0);
+        assert_eq!(program.solve_within(1.0), Err(Failure::NoEnd));
+        assert!((program.solve_within(1e3).unwrap().value - 3.0).abs() < 1e-9);
     }
 
     /// Beale's example, on which the plain rule turns in a circle.

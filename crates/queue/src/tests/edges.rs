@@ -1,6 +1,7 @@
 //! What few jobs do not show: long chains, many that write to one place, and windows, classes and rehearsals at the edge of their rules.
 
 use super::*;
+use crate::fault::{FAILURES_MAX, SPACE_MAX};
 
 fn id_of(number: u32) -> JobId {
     let mut id = [0; 16];
@@ -170,4 +171,105 @@ fn a_rehearsal_is_charged_a_file_whatever_it_saw() {
     scene.step();
     scene.hear(copied, seen);
     assert!(charge(&scene) > 1e12);
+}
+
+#[test]
+fn what_comes_after_a_job_that_failed_as_it_was_handed_in_fails_with_it() {
+    let mut scene = Scene::new();
+    let past = Some(scene.now.unix_ms - 1);
+    let first = scene.submit(|facts| facts.finish_by = past);
+    let second = scene.submit_after(|_| {}, vec![first]);
+    let third = scene.submit_after(|_| {}, vec![second]);
+    assert_eq!(scene.state(first), (Status::Failed, Reason::Deadline));
+    assert_eq!(scene.state(second), (Status::Failed, Reason::Dependency));
+    assert_eq!(scene.state(third), (Status::Failed, Reason::Dependency));
+    assert_eq!(given(&scene.step()), []);
+    assert!(scene.queue.is_empty());
+}
+
+#[test]
+fn what_comes_after_a_job_whose_deadline_passed_while_nobody_looked_fails_after_the_restart() {
+    let mut scene = Scene::new();
+    let soon = Some(scene.now.unix_ms + 1000);
+    let first = scene.submit(|facts| facts.finish_by = soon);
+    let second = scene.submit_after(|_| {}, vec![first]);
+    let third = scene.submit_after(|_| {}, vec![second]);
+    let jobs = [first, second, third].map(|id| scene.queue.get(id).unwrap().clone());
+    let mut again = Scene { queue: Queue::new(Limits::default(), Box::new(Nights)), ..scene };
+    again.now.unix_ms += 2000;
+    jobs.into_iter().for_each(|job| again.queue.restore(again.now, job));
+    assert_eq!(again.state(first), (Status::Failed, Reason::Deadline));
+    assert_eq!(again.state(second), (Status::Failed, Reason::Dependency));
+    assert_eq!(again.state(third), (Status::Failed, Reason::Dependency));
+    again.step();
+    assert!(again.queue.is_empty());
+}
+
+#[test]
+fn a_job_that_is_retried_comes_after_the_others_again() {
+    let mut scene = Scene::new();
+    let first = scene.submit(|_| {});
+    let second = scene.submit_after(|_| {}, vec![first]);
+    scene.step();
+    scene.queue.heard(scene.now, first, 1, ended(Exit::SourceFileNotFound));
+    let failed = [first, second].map(|id| scene.queue.get(id).unwrap().clone());
+    assert_eq!((failed[1].reason, &failed[1].after[..]), (Reason::Dependency, &[first][..]));
+    scene.step();
+    for job in failed {
+        let id = job.id;
+        scene.queue.restore(scene.now, job);
+        scene.queue.steer(scene.now, id, Verb::Retry).unwrap();
+    }
+    assert_eq!(given(&scene.step()), [(first, Role::Sends)]);
+    assert_eq!(scene.state(second), (Status::Waiting, Reason::Dependency));
+    let (_, actions) = scene.hear(first, ended(Exit::Done));
+    assert_eq!(given(&actions), [(second, Role::Sends)]);
+}
+
+#[test]
+fn a_job_that_is_retried_before_its_end_was_taken_begins_anew() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    scene.queue.heard(scene.now, id, 1, ended(Exit::SourceFileNotFound));
+    assert_eq!(scene.queue.steer(scene.now, id, Verb::Retry), Ok(()));
+    assert_eq!(given(&scene.step()), [(id, Role::Sends)]);
+    assert_eq!(scene.queue.get(id).unwrap().attempt, 2);
+}
+
+#[test]
+fn what_a_job_waits_for_is_told_in_other_words_once_a_second() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    let mut told = Vec::new();
+    for n in 0..30 {
+        scene.now.ms += 100;
+        let (reason, work) = (order::Reason::Retry, Work::default());
+        let news = News { status: Status::Waiting, reason, text: format!("try {n}"), until: None, work };
+        scene.queue.heard(scene.now, id, 1, Answer::News(news));
+        told.extend(scene.queue.take().0.into_iter().map(|job| job.text.clone()));
+    }
+    assert_eq!(told, ["try 0", "try 10", "try 20"]);
+}
+
+#[test]
+fn looks_for_space_use_up_no_tries_and_neither_sets_the_other_back() {
+    let refused = |exit: Exit| Answer::Refused { code: exit as i32, text: "no".into(), hint: String::new() };
+    for last in [Exit::Temporary, Exit::NoSpace] {
+        let mut scene = Scene::new();
+        let id = scene.submit(|_| {});
+        scene.step();
+        let mut hear = |exit: Exit| {
+            let job = scene.hear(id, refused(exit)).0;
+            while job.status == Status::Waiting && given(&scene.pass(60_000)).is_empty() {}
+            (job.status, job.reason)
+        };
+        for _ in 1..FAILURES_MAX {
+            assert_eq!(hear(Exit::NoSpace), (Status::Waiting, Reason::Space));
+            assert_eq!(hear(Exit::Temporary), (Status::Waiting, Reason::Retry));
+        }
+        (FAILURES_MAX..=SPACE_MAX).for_each(|_| assert_eq!(hear(Exit::NoSpace), (Status::Waiting, Reason::Space)));
+        assert_eq!(hear(last), (Status::Failed, Reason::None), "{last:?}");
+    }
 }

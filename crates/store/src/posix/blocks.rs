@@ -1,12 +1,15 @@
-//! Which engine a lane's blocks take: plain calls, or a queue where a race on the storage says that it pays.
+//! Which engine a lane's blocks take: plain calls, or a queue where a trial on the storage says that it pays.
 //!
-//! Reading starts with plain calls into the lane's own block. The first large object that reads slowly is raced against a queue
-//! (`engine::probe`), once for each lane; the winner reads from then on. Writing is raced once for each sink, beside the running
-//! transfer, and lanes that start a chunk after the verdict follow it.
+//! Reading starts with plain calls into the lane's own block. Where they take long, as no page cache and no fast disk does, what
+//! comes next is read by a queue, and whichever had the lane wait less for a byte reads from then on: nothing is read only to find
+//! out. Writing is raced once for each sink (`engine::probe`), beside the running transfer, and lanes that start a chunk after the
+//! verdict follow it.
 //!
 //! Not here: the engines (`engine`).
 
+use super::engine::probe::GAIN_MIN;
 use super::engine::{self, BlockReader, EngineKind, Shape, Verdict};
+use super::facts;
 use crate::{BlockWriter, Engines, Error, Result, SourceFile, StagedFile};
 use model::Extent;
 use model::options::Engine;
@@ -17,10 +20,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// A block read slower than this on average makes the race worth its time: no page cache and no fast disk is.
+/// Bytes that take longer than this on average make a trial worth its memory: no page cache and no fast disk is so slow.
 const SLOW_BLOCK: Duration = Duration::from_micros(500);
-/// Blocks read before judging.
-const BLOCKS_JUDGED: u32 = 8;
+const BLOCK_BYTES: u64 = 128 << 10;
+/// Read by plain calls before judging.
+const JUDGED_BYTES: u64 = 8 * BLOCK_BYTES;
+/// Read by the queue before judging: several times what it has in flight.
+const TRIED_BYTES: u64 = 32 << 20;
+/// A trial on very slow storage ends earlier.
+const TRIED_TIME: Duration = Duration::from_secs(1);
+/// A shorter extent shows nothing of a queue.
+const TRIED_EXTENT_BYTES_MIN: u64 = 2 << 20;
 const PROBE_BUDGET: Duration = Duration::from_millis(150);
 
 /// The file of this host's kernel behind an open object, if it is one.
@@ -37,14 +47,32 @@ fn shape(kind: EngineKind, engines: &Engines) -> Shape {
     Shape { depth: if engines.depth > 0 { engines.depth } else { own.depth }, ..own }
 }
 
+/// What a lane waited for its bytes.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    bytes: u64,
+    waited: Duration,
+}
+
+impl Pace {
+    /// Of a block.
+    fn seconds(&self) -> f64 {
+        self.waited.as_secs_f64() * BLOCK_BYTES as f64 / self.bytes.max(1) as f64
+    }
+
+    fn mib_per_second(&self) -> f64 {
+        self.bytes as f64 / self.waited.as_secs_f64().max(1e-9) / f64::from(1 << 20)
+    }
+}
+
 /// One lane's reader.
 #[derive(Default)]
 pub(super) struct ExtentReader {
     queue: Option<(Box<dyn BlockReader>, Box<dyn Send>)>,
     /// As long as it is not decided whether a queue pays.
     undecided: Option<Engines>,
-    blocks: u32,
-    spent: Duration,
+    plain: Pace,
+    queued: Pace,
 }
 
 impl ExtentReader {
@@ -64,60 +92,81 @@ impl ExtentReader {
             return crate::read_by_blocks(file, extent, block, each);
         };
         self.judge(descriptor, extent);
+        let is_timed = self.undecided.is_some();
         match &mut self.queue {
+            Some((queue, _)) if is_timed => {
+                timed(&mut self.queued, each, |each| read_queued(&mut **queue, descriptor, extent, each))
+            }
             Some((queue, _)) => read_queued(&mut **queue, descriptor, extent, each),
-            None if self.undecided.is_some() => self.read_timed(file, extent, block, each),
+            None if is_timed => timed(&mut self.plain, each, |each| crate::read_by_blocks(file, extent, block, each)),
             None => crate::read_by_blocks(file, extent, block, each),
         }
     }
 
-    fn read_timed(
-        &mut self,
-        file: &dyn SourceFile,
-        extent: Extent,
-        block: &mut [u8],
-        each: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<u64> {
-        let mut before = Instant::now();
-        crate::read_by_blocks(file, extent, block, &mut |block| {
-            self.spent += before.elapsed();
-            self.blocks += 1;
-            let goes_on = each(block);
-            before = Instant::now();
-            goes_on
-        })
-    }
-
-    /// Decides once whether a queue pays here.
+    /// Begins the trial of a queue where plain calls are slow, and ends it with the better of the two.
     fn judge(&mut self, file: BorrowedFd<'_>, extent: Extent) {
-        let Some(engines) = &self.undecided else { return };
-        let is_asked_for = engines.requested == Engine::Uring;
-        if !is_asked_for && self.blocks < BLOCKS_JUDGED {
-            return;
-        }
-        let Some(engines) = self.undecided.take() else { return };
-        if is_asked_for {
-            return self.use_queue(&engines, EngineKind::UringDirect, "asked for");
-        }
-        if self.spent / self.blocks >= SLOW_BLOCK {
-            let verdict = engine::probe_read(file, extent.start..extent.end, PROBE_BUDGET);
-            if verdict.chosen != EngineKind::PreadPwrite {
-                self.use_queue(&engines, verdict.chosen, &verdict.reason);
+        let Some(engines) = self.undecided.clone() else { return };
+        if engines.requested == Engine::Uring {
+            self.undecided = None;
+            if self.take_queue(&engines) {
+                self.tell_queue(&engines, "asked for");
+            }
+        } else if self.queue.is_none() {
+            if self.plain.bytes < JUDGED_BYTES || extent.length() < TRIED_EXTENT_BYTES_MIN {
+                return;
+            }
+            if self.plain.seconds() < SLOW_BLOCK.as_secs_f64() {
+                // It came out of a cache, and what comes next may not.
+                self.plain = Pace::default();
+            } else if facts::is_memory_backed(file) || !self.take_queue(&engines) {
+                self.undecided = None;
+            }
+        } else if self.queued.bytes >= TRIED_BYTES || self.queued.waited >= TRIED_TIME {
+            self.undecided = None;
+            let (plain, queued) = (self.plain.mib_per_second(), self.queued.mib_per_second());
+            if queued >= GAIN_MIN * plain {
+                self.tell_queue(&engines, "pread had the lanes wait longer for a byte");
+            } else {
+                self.queue = None;
             }
         }
     }
 
-    fn use_queue(&mut self, engines: &Engines, kind: EngineKind, why: &str) {
+    /// False where there is none: no memory, or a kernel that has none.
+    fn take_queue(&mut self, engines: &Engines) -> bool {
+        let kind = EngineKind::UringDirect;
         let shape = shape(kind, engines);
         let Some(memory) = engines.account.hold(shape.block_bytes * shape.depth) else {
-            return engines.account.note(format!("reads without {kind}: no memory for its blocks (--memory)"));
+            engines.account.note(format!("reads without {kind}: no memory for its blocks (--memory)"));
+            return false;
         };
-        if let Ok(queue) = engine::reader(kind, shape) {
-            let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
-            engines.account.note(format!("reads by {}{fallback}, {} in flight: {why}", queue.engine(), shape.depth));
-            self.queue = Some((queue, memory));
-        }
+        let queue = engine::reader(kind, shape).ok();
+        self.queue = queue.filter(|queue| queue.engine() != EngineKind::PreadPwrite).map(|queue| (queue, memory));
+        self.queue.is_some()
     }
+
+    fn tell_queue(&self, engines: &Engines, why: &str) {
+        let Some((queue, _)) = &self.queue else { return };
+        let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
+        let depth = shape(queue.engine(), engines).depth;
+        engines.account.note(format!("reads by {}{fallback}, {depth} in flight: {why}", queue.engine()));
+    }
+}
+
+/// Reads, and counts what is waited for: not what is done with the blocks.
+fn timed(
+    pace: &mut Pace,
+    each: &mut dyn FnMut(&[u8]) -> bool,
+    read: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool) -> Result<u64>,
+) -> Result<u64> {
+    let mut since = Instant::now();
+    read(&mut |block| {
+        pace.waited += since.elapsed();
+        pace.bytes += block.len() as u64;
+        let goes_on = each(block);
+        since = Instant::now();
+        goes_on
+    })
 }
 
 fn read_queued(

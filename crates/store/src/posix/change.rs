@@ -74,7 +74,7 @@ pub fn remove_one(target: &Target, version: Option<&Version>, may_be_directory: 
     let status = target.status().map_err(failed)?;
     let found = status_of(target.directory.as_fd(), target.name.as_ref(), &status)?;
     if version.is_some_and(|version| *version != found.version() && !links::is_as_listed(&found, version)) {
-        return Err(Error::of_kind(FailureKind::Changed, "remove", b"", "it was changed meanwhile and is kept"));
+        return Err(Error::other_version());
     }
     let flags = match found.is_directory() {
         true if !may_be_directory => {

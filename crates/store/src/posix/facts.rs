@@ -80,6 +80,7 @@ pub fn sink_facts(directory: BorrowedFd<'_>) -> Result<SinkFacts> {
     Ok(SinkFacts {
         file_system: file_system(directory),
         is_memory_backed: is_memory_backed(directory),
+        cannot_sync: false,
         // ramfs, and file systems in user space that do not care, report no blocks at all.
         free_bytes: if room.f_blocks > 0 { room.f_bavail.saturating_mul(room.f_frsize) } else { u64::MAX },
         // btrfs and some network file systems report no inodes at all.

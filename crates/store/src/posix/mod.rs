@@ -1,10 +1,21 @@
-//! POSIX file systems: the only home of path work, and with `net` of `unsafe`.
+//! POSIX file systems: trees that are read, written and asked about, below descriptors.
 //!
-//! `list`, `ordered` and `source` read, `watch` with `hints` follows, `staging` with `sweep`, `slices`, `fence` and `host`, `large` with `view` and `parts`, `lane` and `sink` write, `blocks` chooses the engines for
-//! both, `beneath` and `tree` keep both below their roots. `apart` and `inherit` make up for staging that is not in the directory itself. `attributes` reads and `keep` applies what is said of objects beside
-//! content, `nodes` makes what has none, `owners` knows users and groups, `sparse` leaves holes. `target`, with
-//! `walk`, `survey` and `change`, is the `Shelf`: what is asked of files beside copying them; `here` is how a user's own path leads
-//! to one.
+//! In reading order:
+//! - `beneath`, `tree`: keep reading and writing below their roots
+//! - `source`: reads, with `list` and `ordered`
+//! - `watch`: follows, with `hints`
+//! - `sink`: writes, with `lane` for small files and `large` for large ones
+//! - `view`: shows what has arrived of a file that grows
+//! - `parts`: has several slices write one file
+//! - `staging`: where what arrives waits, with `sweep`, `slices`, `fence` and `host`
+//! - `apart`, `inherit`: make up for staging that is not in the directory itself
+//! - `blocks`: chooses the engines (`engine`) for both
+//! - `attributes`: reads what is said of objects beside content; `keep` applies it
+//! - `nodes`: makes what has no content
+//! - `owners`: users and groups
+//! - `sparse`: leaves holes
+//! - `target`: the `Shelf`, what is asked of files beside copying them, with `walk`, `survey` and `change`
+//! - `here`: how a user's own path leads to one
 
 pub mod beneath;
 pub mod closed;

@@ -1,7 +1,7 @@
 //! Looking into a spool that another process may be using, and asking that process for something.
 //!
 //! What is seen may be old by the time it is shown. Requests are lines of a file in the spool's directory, which only its user can
-//! write; its process takes them.
+//! write; its process takes them, and those left for an earlier process are forgotten (`place`).
 
 use super::format::{HEAD_BYTES, Head, Kind, Owner, PieceHead};
 use super::parcel::Piece;
@@ -64,7 +64,17 @@ pub fn look(path: &Path) -> Result<Look> {
     Ok(Look { capacity_bytes, owners: owners.into_iter().filter_map(seen).collect() })
 }
 
+/// Whether a process uses the spool of a directory: without one nobody hears what is asked.
+pub fn is_used(path: &Path) -> Result<bool> {
+    Place::look(path)?.is_used()
+}
+
 /// Asks the process that uses the spool for something, in its words.
 pub fn ask(path: &Path, request: &str) -> Result<()> {
     Place::look(path)?.write_request(request)
+}
+
+/// Takes back what was asked. False where the process has heard it.
+pub fn withdraw(path: &Path, request: &str) -> Result<bool> {
+    Place::look(path)?.withdraw_request(request)
 }

@@ -16,10 +16,12 @@ mod format;
 mod place;
 mod parcel;
 mod ring;
+mod stalls;
 mod look;
 
 pub use format::{Kind, OWNER_BYTES, Owner};
-pub use look::{Look, Seen, ask, look};
+pub use look::{Look, Seen, ask, is_used, look, withdraw};
 pub use parcel::Parcel;
 pub use place::segment_bytes;
 pub use ring::{Room, Spool};
+pub use stalls::Side;

@@ -1,4 +1,4 @@
-//! The directory of a spool: its lock, what it was made as, and its segment files.
+//! The directory of a spool: its lock, what it was made as, its segment files and its marks.
 //!
 //! Invariants:
 //! - The directory belongs to this user and nobody else may enter it. No link in it is followed.
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::spool::format::HEAD_BYTES;
 use model::Crc64;
 use model::{FailureKind, quantity::ByteCount};
-use rustix::fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const OPERATION: &str = "open the buffer";
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
@@ -28,6 +28,7 @@ pub const QUOTA_MIN: u64 = 4 * SEGMENT_BYTES_MIN;
 const SEGMENTS_MAX: u64 = 4096;
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+const LOCK: &str = "lock";
 const MADE_AS: &str = "spool";
 const REQUESTS: &str = "requests";
 const REQUESTS_BYTES_MAX: u64 = 64 << 10;
@@ -120,7 +121,7 @@ impl Place {
         if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
             return Err(refused("the directory must belong to this user and to nobody else (chmod 700)"));
         }
-        let lock = open_file(&directory, "lock", OFlags::RDWR | OFlags::CREATE).map_err(failed)?;
+        let lock = open_file(&directory, LOCK, OFlags::RDWR | OFlags::CREATE).map_err(failed)?;
         if !take_lock(&lock).map_err(failed)? {
             return Err(refused("another process uses it"));
         }
@@ -130,6 +131,8 @@ impl Place {
             directory,
             _lock: Some(lock),
         };
+        // Nobody waits any more for what was asked of an earlier process.
+        let _ = place.take_requests();
         let made = place.read_made()?;
         Ok((Place { made: made.unwrap_or(place.made), ..place }, made))
     }
@@ -159,6 +162,18 @@ impl Place {
         Ok(Some(made))
     }
 
+    /// Whether a process uses the spool. For one that looks: the lock is let go at once.
+    pub fn is_used(&self) -> Result<bool> {
+        let lock = match open_file(&self.directory, LOCK, OFlags::RDONLY) {
+            Err(Errno::NOENT) => return Ok(false),
+            opened => opened.map_err(|e| self.failed(e))?,
+        };
+        match fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            ended => ended.map(|()| false).map_err(|e| self.failed(e)),
+        }
+    }
+
     /// A segment's file, to be read, if it is there.
     pub fn seen_segment(&self, number: u32) -> Result<Option<File>> {
         match open_file(&self.directory, &name_of(number), OFlags::RDONLY) {
@@ -174,13 +189,36 @@ impl Place {
         file.write_all(format!("{request}\n").as_bytes()).map_err(|e| Error::new(OPERATION, self.path.clone(), e))
     }
 
+    /// Takes a request back. False where it has been taken.
+    pub fn withdraw_request(&self, request: &str) -> Result<bool> {
+        let (own, others): (Vec<_>, Vec<_>) = self.take_requests().into_iter().partition(|left| left == request);
+        others.iter().try_for_each(|other| self.write_request(other))?;
+        Ok(!own.is_empty())
+    }
+
     /// Takes the requests that were left.
     pub fn take_requests(&self) -> Vec<String> {
         let Ok(file) = open_file(&self.directory, REQUESTS, OFlags::RDONLY) else { return Vec::new() };
-        let _ = fs::unlinkat(&self.directory, REQUESTS, AtFlags::empty());
+        if fs::unlinkat(&self.directory, REQUESTS, AtFlags::empty()).is_err() {
+            // Somebody else takes them.
+            return Vec::new();
+        }
         let mut text = String::new();
         let _ = file.take(REQUESTS_BYTES_MAX).read_to_string(&mut text);
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// Gives a mark the time of now.
+    pub fn mark(&self, name: &str) -> rustix::io::Result<()> {
+        let file = open_file(&self.directory, name, OFlags::WRONLY | OFlags::CREATE)?;
+        let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
+        fs::futimens(&file, &Timestamps { last_access: now, last_modification: now })
+    }
+
+    /// How old a mark is; nothing for one of the future.
+    pub fn marked_ago(&self, name: &str) -> Option<Duration> {
+        let file = open_file(&self.directory, name, OFlags::RDONLY).ok()?;
+        SystemTime::now().duration_since(file.metadata().ok()?.modified().ok()?).ok()
     }
 
     /// Makes the spool of this size: every segment is there afterwards, with its room. What was in the directory is lost.
@@ -291,5 +329,25 @@ mod tests {
             assert!(made.segment_bytes * u64::from(made.segments) <= quota);
             assert_eq!(Made::decode(&made.encode()), Some(made));
         }
+    }
+
+    #[test]
+    fn a_request_is_of_the_process_that_uses_the_spool_and_may_be_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool");
+        let (mut place, _) = Place::open(&path).unwrap();
+        place.make(QUOTA_MIN).unwrap();
+        let outside = Place::look(&path).unwrap();
+        assert!(outside.is_used().unwrap());
+        outside.write_request("drop a").unwrap();
+        outside.write_request("drain").unwrap();
+        assert!(outside.withdraw_request("drop a").unwrap(), "nobody has taken it");
+        assert_eq!(place.take_requests(), ["drain"]);
+        assert!(!outside.withdraw_request("drain").unwrap(), "it was taken");
+        outside.write_request("drop a").unwrap();
+        drop(place);
+        assert!(!outside.is_used().unwrap());
+        let (next, _) = Place::open(&path).unwrap();
+        assert!(next.take_requests().is_empty() && outside.is_used().unwrap());
     }
 }

@@ -10,11 +10,11 @@
 use super::format::{BEFORE_BYTES, HEAD_BYTES, Head, Kind, Owner, PIECE_BYTES, PieceHead, SegmentHead};
 use super::parcel::{Filler, Parcel, Piece};
 use super::place::{Made, Place, QUOTA_MIN, read_at};
+use super::stalls::{Side, Stalls};
 use crate::error::{Error, Result};
 use model::quantity::ByteCount;
 use model::{FailureKind, mutant};
 use os::sync::{Condvar, Mutex};
-use os::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -37,8 +37,7 @@ pub struct Spool {
     state: Mutex<State>,
     freed: Condvar,
     syncs: AtomicU64,
-    /// When a source stood still that jobs read ahead into it.
-    stalled: Mutex<Option<Instant>>,
+    stalls: Stalls,
 }
 
 struct State {
@@ -113,18 +112,18 @@ impl Spool {
             place.make(quota_bytes)?;
             state = State::new(place.made.segments);
         }
-        let (state, stalled) = (Mutex::new(state), Mutex::new(None));
-        Ok(Arc::new(Spool { place, state, freed: Condvar::new(), syncs: AtomicU64::new(0), stalled }))
+        let (stalls, state) = (Stalls::found(&place), Mutex::new(state));
+        Ok(Arc::new(Spool { place, state, freed: Condvar::new(), syncs: AtomicU64::new(0), stalls }))
     }
 
-    /// A source of one of its jobs stands still.
-    pub fn note_stall(&self) {
-        *self.stalled.lock().unwrap() = Some(Instant::now());
+    /// Storage of one of its jobs stands still.
+    pub fn note_stall(&self, side: Side) {
+        self.stalls.note(&self.place, side);
     }
 
-    /// Whether one did so lately.
-    pub fn has_stalled(&self, within: Duration) -> bool {
-        self.stalled.lock().unwrap().is_some_and(|at| at.elapsed() < within)
+    /// Whether it did so lately, under an earlier process too.
+    pub fn has_stalled(&self, side: Side, within: Duration) -> bool {
+        self.stalls.is_noted(side, within)
     }
 
     pub fn path(&self) -> &[u8] {

@@ -172,6 +172,7 @@ pub enum When {
     NotBoth(Ends),
     /// Another option is given too.
     With(&'static str),
+    Without(&'static str),
 }
 
 impl fmt::Display for When {
@@ -186,6 +187,7 @@ impl fmt::Display for When {
             When::Both(ends) => write!(f, "from {ends} to {ends}"),
             When::NotBoth(ends) => write!(f, "unless from {ends} to {ends}"),
             When::With(flag) => write!(f, "with `--{flag}`"),
+            When::Without(flag) => write!(f, "without `--{flag}`"),
         }
     }
 }
@@ -253,6 +255,7 @@ impl Case<'_> {
             When::Both(ends) => from.has(ends) && to.has(ends),
             When::NotBoth(ends) => !(from.has(ends) && to.has(ends)),
             When::With(name) => self.given.iter().any(|given| given.name == name),
+            When::Without(name) => self.given.iter().all(|given| given.name != name),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Rules about the two ends stand first, then those about options. Of several that hold the first is told.
 
 use super::{Ends, Flag, Rule, Value, Verbs, When};
-use When::{Both, Either, From, Neither, NotBoth, NotFrom, NotTo, To, With};
+use When::{Both, Either, From, Neither, NotBoth, NotFrom, NotTo, To, With, Without};
 
 const FAR: Ends = Ends::ENDPOINT.or(Ends::HOST);
 const TREELESS: Ends = Ends::PIPE.or(Ends::GENERATED).or(Ends::NULL);
@@ -269,6 +269,14 @@ const OPTIONS: &[Rule] = &[
         instead: "a file missing from the list looks like a deleted one: omit one of the two flags",
     },
     Rule {
+        verbs: Verbs::SYNC,
+        when: &[Without("delete")],
+        flags: &[any("max-delete")],
+        is_idle: true,
+        why: "--max-delete bounds what --delete removes, and nothing is removed without that",
+        instead: "give --delete too, or omit --max-delete",
+    },
+    Rule {
         verbs: COPIES,
         when: &[NotBoth(Ends::ENDPOINT)],
         flags: &[any("detach")],
@@ -376,9 +384,9 @@ const OPTIONS: &[Rule] = &[
     Rule {
         verbs: COPIES,
         when: &[Both(Ends::HOST)],
-        flags: &[any("reserve")],
+        flags: &[any("reserve"), any("replica")],
         is_idle: false,
-        why: "--reserve is not for copies between two other hosts",
+        why: "{flag} is not for copies between two other hosts",
         instead: "run the command on one of the two",
     },
     Rule {
@@ -418,7 +426,7 @@ const OPTIONS: &[Rule] = &[
         when: &[],
         flags: &[any("buffer"), is("wait", "buffered")],
         is_idle: true,
-        why: "{flag} has no effect with follow: files that are still written go straight to storage",
+        why: "{flag} has no effect with follow: files that are still written go straight to storage, and a store's endpoint uses its buffer by itself",
         instead: "omit it",
     },
     Rule {

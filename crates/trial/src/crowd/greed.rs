@@ -5,7 +5,7 @@ use crate::hostile::peer::{Peer, Target, identity, opening};
 use model::files::Question;
 use model::options::Deletion;
 use model::{Fidelity, TransferOptions};
-use mover::job::options_to_wire;
+use mover::job_options::options_to_wire;
 use std::any::Any;
 use std::time::{Duration, Instant};
 use wire::Message;

@@ -1,7 +1,7 @@
 //! What the users want: every user the same mix of jobs, so that what each of them gets can be compared.
 
-use crate::job::Random;
 use crate::outside::tree::{self, Files};
+use crate::random::Random;
 use anyhow::Result;
 use serde_json::json;
 use std::path::Path;

@@ -1,38 +1,12 @@
-//! The sets that are moved, the choice of bits, and the checker, which reads what was delivered without the product's code.
+//! The sets that are moved, and the checker, which reads what was delivered without the product's code.
 
+use crate::random::Random;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Source;
 use store::posix::PosixSource;
-
-/// SplitMix64 (Steele, Lea, Flood 2014): every seed gives another sequence, and none is poor.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    /// Flips one bit; false where there is none.
-    pub fn flip(&mut self, bytes: &mut [u8]) -> bool {
-        if bytes.is_empty() {
-            return false;
-        }
-        let bit = self.below(bytes.len() * 8);
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        true
-    }
-}
 
 /// A tree whose content is known.
 pub struct Set {
@@ -77,7 +51,7 @@ impl Set {
         std::fs::create_dir(path).with_context(|| format!("make {}", path.display()))?;
         let mut files = BTreeMap::new();
         for (number, size) in sizes.iter().enumerate() {
-            let mut random = Random(first_seed + number as u64);
+            let mut random = Random::new(first_seed + number as u64);
             let content: Vec<u8> =
                 (0..size.div_ceil(8)).flat_map(|_| random.next().to_le_bytes()).take(*size).collect();
             let name = format!("f{number:04}");

@@ -4,8 +4,9 @@
 //! memory errors at either end look like that. Sealed bytes are flipped by a relay that knows no TLS.
 
 use super::Bed;
-use super::damage::{Found, Random};
+use super::damage::Found;
 use super::joined::{self, Carrier, End, Job, Outcome, STALL, options};
+use crate::random::Random;
 use crate::record::{Outcome as Verdict, Tally};
 use anyhow::{Context, Result};
 use model::DigestAlgorithm;
@@ -52,7 +53,7 @@ struct Tap {
 
 impl Tap {
     fn new(which: Which, algorithm: DigestAlgorithm, seed: u64) -> Arc<Mutex<Tap>> {
-        let random = Random(seed);
+        let random = Random::new(seed);
         Arc::new(Mutex::new(Tap { which, algorithm, random, flipped: HashSet::new(), flips: 0, rows: Vec::new() }))
     }
 
@@ -96,8 +97,9 @@ impl Tap {
             return;
         }
         let digest_bytes = self.algorithm.digest_bytes();
-        let in_digest =
-            self.which == Which::PayloadAndDigest && self.random.below(payload.len() + digest_bytes) >= payload.len();
+        let content_bytes = payload.len() as u64;
+        let in_digest = self.which == Which::PayloadAndDigest
+            && self.random.below(content_bytes + digest_bytes as u64) >= content_bytes;
         let part = if in_digest { digest..digest + digest_bytes } else { payload };
         self.flips += u64::from(self.random.flip(&mut body[part]));
     }
@@ -114,7 +116,7 @@ impl Tap {
             let count = u32::from_le_bytes(frame[8..12].try_into().expect("four bytes")) as usize;
             places.extend(HEADER_BYTES..HEADER_BYTES + pack_table_bytes(count, self.algorithm).min(body_bytes));
         }
-        let place = places[self.random.below(places.len())];
+        let place = places[self.random.below(places.len() as u64) as usize];
         frame[place] ^= 1 << self.random.below(8);
         self.flips += 1;
     }
@@ -206,7 +208,7 @@ pub fn sealed(bed: &Bed, jobs: u64, tally: &mut Tally) -> Result<()> {
     let mut ends = Ends::default();
     for round in 0..jobs {
         let seed = bed.seed.wrapping_add(round << 20);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let at = Arc::new(AtomicU64::new(HANDSHAKE_BYTES_MAX + random.next() % (2 << 20)));
         let bit = random.below(8) as u32;
         let (end, verdict) = once(bed, &mut || relayed(&at, bit), DigestAlgorithm::Crc64Nvme)?;

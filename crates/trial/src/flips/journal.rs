@@ -4,10 +4,11 @@
 //! never vouch for anything else. `bytes` looks at the log alone, `resumed` at whole transfers that go on with it.
 
 use super::Bed;
-use super::damage::{Random, Set};
+use super::damage::Set;
 use super::frames::sink;
 use super::joined::{self, Carrier, End, Gate, Job, Outcome, STALL, options};
 use super::storage::{APPENDS_MAX, FlipSink, Flipping, Stage};
+use crate::random::Random;
 use crate::record::{Outcome as Verdict, Tally};
 use anyhow::{Context, Result, bail};
 use ledger::extent_log::{self, Header};
@@ -23,7 +24,7 @@ const CHUNKS: u64 = 64;
 
 /// One bit of a log of many records, again and again.
 pub fn bytes(bed: &Bed, flips: u64, tally: &mut Tally) {
-    let mut random = Random(bed.seed);
+    let mut random = Random::new(bed.seed);
     for (stage, class) in
         ["bit flip e: extent log on its storage", "bit flip f: record of the log on its way"].into_iter().enumerate()
     {
@@ -86,7 +87,7 @@ pub fn resumed(bed: &Bed, trials: u64, tally: &mut Tally) -> Result<()> {
             let mut content = std::fs::read(&staged)?;
             // Only what the log vouches for is read again; the rest of the file comes anew.
             let held = content.len().min(((APPENDS_MAX - 1) * CHUNK_BYTES) as usize);
-            Random(seed).flip(&mut content[..held]);
+            Random::new(seed).flip(&mut content[..held]);
             std::fs::write(&staged, &content)?;
             let outcome = attempt(bed, to.path(), Flipping::new(Stage::Nothing, 0, None), verify)?;
             resumed_bytes += outcome.bytes_resumed;

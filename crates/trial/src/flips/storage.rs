@@ -4,9 +4,9 @@
 //! before its name appears; without it they are published, and that figure is told beside.
 
 use super::Bed;
-use super::damage::Random;
 use super::frames::{count_many, sink};
 use super::joined::Gate;
+use crate::random::Random;
 use crate::record::{Outcome as Verdict, Tally};
 use anyhow::{Context, Result};
 use model::options::Verify;
@@ -44,7 +44,7 @@ pub struct Flipping {
 
 impl Flipping {
     pub fn new(stage: Stage, seed: u64, gate: Option<Gate>) -> Arc<Flipping> {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let appends_left = Mutex::new(random.next() % APPENDS_MAX);
         Arc::new(Flipping { stage, random: Mutex::new(random), flipped: Mutex::default(), appends_left, gate })
     }
@@ -78,7 +78,7 @@ impl Flipping {
         }
         let (at, bit) = {
             let mut random = self.random.lock().unwrap();
-            (random.below(length as usize) as u64, random.below(8))
+            (random.below(length), random.below(8))
         };
         assert!(flip(at, 1 << bit), "the flip itself failed");
     }

@@ -3,7 +3,8 @@
 //! A breach answers with an error when the endpoint did not do what it has to do about it.
 
 use super::peer::{Acted, Target, drained, opening};
-use crate::job::{ATTACKED, Random};
+use crate::job::ATTACKED;
+use crate::random::Random;
 use model::{DigestAlgorithm, Extent, ObjectId};
 use wire::data::{ChunkHeader, ChunkTrailer, Status, chunk_extra_bytes};
 use wire::frame::{self, FrameHeader, FrameType};

@@ -4,7 +4,7 @@ use crate::job::{ATTACKED, Bed};
 use anyhow::{Context, Result};
 use daemon::Ticket;
 use model::{SessionId, TransferOptions};
-use mover::job::options_to_wire;
+use mover::job_options::options_to_wire;
 use net::{DataStream, DialOptions, Identity};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

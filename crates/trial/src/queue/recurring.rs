@@ -1,6 +1,6 @@
 //! Schedules among the faults: what is written down of them, and what is held against each turn of a slot.
 
-use crate::job::Random;
+use crate::random::Random;
 use model::JobId;
 use queue::{Calendar, Now, Opening, Queue, Schedule, Slots};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 //! What is asked may be answered in any order. When the session is cut, what was on its way to the executor arrives or is lost;
 //! what was on its way back is lost.
 
-use crate::job::Random;
+use crate::random::Random;
 use model::order::{Reason, Status};
 use model::{Exit, JobId};
 use std::collections::BTreeMap;

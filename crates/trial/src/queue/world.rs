@@ -2,7 +2,7 @@
 
 use super::recurring::{Hours, Recurring};
 use super::site::{Attempt, Reply, Request, Site, Stage};
-use crate::job::Random;
+use crate::random::Random;
 use model::order::{Reason, Role};
 use model::{Class, JobId};
 use queue::{Action, Answer, Claims, Common, Ended, Facts, Job, Limits, News, Now, Queue, Status, Taken, Verb, Work};

@@ -3,7 +3,7 @@
 //! A lie is a command, what the endpoint describes for it, and what the program has to do about it.
 
 use super::liar::{CONTENT, object};
-use crate::job::Random;
+use crate::random::Random;
 use model::{Entry, Generation, Kind, Name, Node, ObjectId};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;

@@ -14,6 +14,7 @@
 //! account of.
 
 use super::faults::{Course, DiskFaults, Fired};
+use crate::random::Random;
 use os::simulation::{Call, Disk, Host, Object, Verdict, World};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
@@ -124,6 +125,11 @@ impl SimulatedDisk {
     /// Has something done right before a read, counted from 1.
     pub fn at_read(&self, number: u64, action: Action) {
         self.state.lock().unwrap().at_read = Some((number, action));
+    }
+
+    /// Makes a directory of one of the states that it may have after a loss of power.
+    pub fn lose_power(&self, root: &Path, random: &mut Random) -> anyhow::Result<()> {
+        self.storage().some_loss(&mut || random.next()).materialise(root)
     }
 
     pub fn storage(&self) -> Storage {

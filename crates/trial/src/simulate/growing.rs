@@ -12,9 +12,10 @@ use super::disk::{Content, SimulatedDisk, Storage};
 use super::faults::{Course, DiskFaults, Fired, Kind};
 use super::image::{Found, Image};
 use super::reference::{DESTINATION, Reference, Version};
-use super::scenario::{Fault, Random, set_time};
+use super::scenario::{Fault, set_time};
 use super::seen::{STEPS_MAX, Seen};
 use super::transfer::{self, NetworkFaults, PipeFaults, Sides, Spec};
+use crate::random::Random;
 use anyhow::{Context, Result};
 use model::follow::{Follow, FollowEnd, UNFINISHED, Until, View};
 use model::options::{Compression, Engine, Fsync};
@@ -84,7 +85,7 @@ struct Growing<'a> {
 
 impl<'a> Growing<'a> {
     fn new(seed: u64, world: &'a Arc<World>, dir: &Path) -> Result<Growing<'a>> {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (root, reference) = (dir.join("disk-0"), Arc::new(Reference::default()));
         std::fs::create_dir(dir.join("source"))?;
         std::fs::create_dir_all(root.join("to"))?;
@@ -195,7 +196,7 @@ impl<'a> Growing<'a> {
     fn write(&mut self, host: &Arc<Host>, is_last: bool) {
         let mut writer = Writer {
             source: self.dir.join("source"),
-            random: Random(self.random.next()),
+            random: Random::new(self.random.next()),
             reference: self.reference.clone(),
             history: self.history.clone(),
             seconds: 1_000_000 * self.seen.attempts as i64,
@@ -293,12 +294,9 @@ impl<'a> Growing<'a> {
     }
 
     fn lose_power(&mut self) -> Result<()> {
-        let mut random = self.random.clone();
-        let storage = self.disk.storage().some_loss(&mut || random.next());
-        self.random = random;
         self.boot += 1;
         self.root = self.dir.join(format!("disk-{}", self.boot));
-        storage.materialise(&self.root)?;
+        self.disk.lose_power(&self.root, &mut self.random)?;
         self.disk = SimulatedDisk::new(&self.root, self.random.one_in(2), DiskFaults::default())?;
         Ok(())
     }

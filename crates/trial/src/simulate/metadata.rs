@@ -5,7 +5,8 @@
 
 use super::image::make_special;
 use super::reference::{Kept, Reference, Version};
-use super::scenario::{Random, join, write};
+use super::scenario::{join, write};
+use crate::random::Random;
 use anyhow::Result;
 use model::Fidelity;
 use rustix::fs::XattrFlags;

@@ -318,7 +318,7 @@ mod tests {
     fn a_campaign_plans_every_class_that_a_seed_may_draw() {
         let names: std::collections::BTreeSet<_> = scenario::CLASSES.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), scenario::CLASSES.len());
-        let mut random = scenario::Random(1);
+        let mut random = crate::random::Random::new(1);
         let drawn = (0..20_000).map(|_| scenario::fault(&mut random, 30_000).class().0);
         let drawn: std::collections::BTreeSet<_> = drawn.filter(|class| *class != "none").collect();
         assert!(drawn.iter().eq(names), "{drawn:?}");

@@ -8,9 +8,10 @@ use super::disk::{SimulatedDisk, Storage};
 use super::expect::{self, Word};
 use super::faults::{Course, DiskFaults, Fired, Kind};
 use super::reference::Reference;
-use super::scenario::{self, Change, Fault, Moment, Random, Scenario};
+use super::scenario::{self, Change, Fault, Moment, Scenario};
 use super::seen::{STEPS_MAX, Seen};
 use super::transfer::{self, Attempt, NetworkFaults, Sides, Spec};
+use crate::random::Random;
 use anyhow::{Context, Result};
 use mover::Ending;
 use os::simulation::World;
@@ -57,7 +58,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn new(seed: u64, world: &'a Arc<World>, dir: &'a Path) -> Result<Run<'a>> {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let reference = Arc::new(Reference::default());
         let scenario = scenario::make(&mut random, dir, &reference)?;
         let root = dir.join("disk-0");
@@ -213,7 +214,7 @@ impl<'a> Run<'a> {
     fn change(&mut self, change: Change, fired: Arc<Mutex<Fired>>, course: Arc<Course>) -> Box<dyn FnOnce() + Send> {
         let path = self.scenario.files[self.random.below(self.scenario.files.len() as u64) as usize].clone();
         let (source, reference) = (self.dir.join("source"), self.reference.clone());
-        let mut random = Random(self.random.next());
+        let mut random = Random::new(self.random.next());
         let seconds = 2_000_000 + self.seen.attempts as i64;
         Box::new(move || {
             if course.is_over() {
@@ -319,12 +320,9 @@ impl<'a> Run<'a> {
 
     /// The host boots again from one of the states that its disk may have.
     fn lose_power(&mut self) -> Result<()> {
-        let mut random = self.random.clone();
-        let storage = self.disk.storage().some_loss(&mut || random.next());
-        self.random = random;
         self.boot += 1;
         self.root = self.dir.join(format!("disk-{}", self.boot));
-        storage.materialise(&self.root)?;
+        self.disk.lose_power(&self.root, &mut self.random)?;
         self.disk = SimulatedDisk::new(&self.root, self.scenario.is_journaled, DiskFaults::default())?;
         Ok(())
     }

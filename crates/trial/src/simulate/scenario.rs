@@ -7,6 +7,7 @@ use super::metadata;
 use super::network::PipeFaults;
 use super::reference::{Goal, Reference, Version};
 use super::transfer::NetworkFaults;
+use crate::random::Random;
 use anyhow::Result;
 use model::options::{Compression, Deletion, Engine, Fsync, Verify};
 use model::{DigestAlgorithm, TransferOptions};
@@ -26,28 +27,6 @@ const LONG_FILE_BYTES: u64 = PACKED_FILE_BYTES_MAX + 9_000;
 const SPAN_BYTES: u64 = 30_000;
 const LONG_SPAN_BYTES: u64 = 2 * LONG_FILE_BYTES;
 const FILES_MAX: u64 = 9;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A fault of one attempt, with the class it is counted in.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Options of a job as a peer sends them: taken as they are or refused, never adjusted.
 
 use super::bytes::Bytes;
-use mover::job::{options_from_wire, options_to_wire};
+use mover::job_options::{options_from_wire, options_to_wire};
 use wire::message::{Decisions, Depths, Options};
 
 pub fn run(data: &[u8]) {

@@ -64,6 +64,8 @@ pub struct Plan {
 
 pub struct Stand<'a> {
     pub lab: Lab,
+    // Before the folder in which it is mounted.
+    _storage: Option<Server>,
     workspace: Workspace,
     program: PathBuf,
     logs: PathBuf,
@@ -75,14 +77,13 @@ pub struct Stand<'a> {
     pub store: String,
     servers: Vec<(Role, Server)>,
     starts: u32,
-    _storage: Option<Server>,
 }
 
 impl<'a> Stand<'a> {
     pub fn up(context: &Context<'a>, plan: Plan, bytes: u64) -> Result<Stand<'a>> {
         let (gateway, store) = gateway()?;
         let pauses = Pauses { memory: Duration::ZERO, quiet_max: Duration::ZERO };
-        let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses)?;
+        let workspace = Workspace::create(context.options.work_dir.as_deref(), pauses, &mut |_| ())?;
         // Source, bucket, parts that are put together, and what an independent reader fetches.
         workspace.check_space(3 * bytes + 2 * plan.buffer_bytes + (256 << 20))?;
         let logs = context.dir.join("logs");

@@ -2,11 +2,13 @@
 
 use crate::commands::generate::of_bench;
 use crate::commands::lab::Wanted;
-use crate::exit::Result;
+use crate::exit::{Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::{line, note};
 use bench::compare::{self, ROUNDS_DEFAULT, Way};
-use bench::diff::EARLIER;
+use bench::diff::{EARLIER, named};
+use bench::sample::Sample;
+use bench::statistics::Key;
 use bench::tool::{self, Class, RIVALS, Variant};
 use bench::{dataset, report};
 use daemon::trust::open_file;
@@ -157,7 +159,18 @@ pub fn run(args: Args) -> Result<Exit> {
     };
     let raced = compare::run(&options, interrupt.flag(), &mut |text| note(text)).map_err(|e| of_bench(&e))?;
     line(report::summary_text(&raced).trim_end());
-    Ok(Exit::Done)
+    judge(&raced.samples)
+}
+
+/// Wrong bytes of ours are a failure of ours, not a figure.
+pub fn judge(samples: &[Sample]) -> Result<Exit> {
+    match samples.iter().find(|sample| sample.is_ours && sample.is_wrong() && !sample.tool.starts_with(EARLIER)) {
+        Some(sample) => {
+            let message = format!("{}, round {}: {}", named(&Key::of(sample)), sample.round, sample.note);
+            Err(error(Exit::Failed, message, "this is a bug: please report it with this output"))
+        }
+        None => Ok(Exit::Done),
+    }
 }
 
 fn list(store: Option<&str>, files: &[PathBuf]) -> Result<Exit> {
@@ -173,4 +186,27 @@ fn list(store: Option<&str>, files: &[PathBuf]) -> Result<Exit> {
         line(&format!("{:<25} {version}", ""));
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_delivery_of_ours_fails_the_command_and_one_of_a_rival_or_a_run_that_failed_does_not() {
+        let sample = |is_ours: bool, note: &str| -> Sample {
+            serde_json::from_value(serde_json::json!({
+                "set": "tiny", "class": "network", "tool": "t", "is_ours": is_ours, "round": 3, "state": "failed",
+                "seconds": 1.0, "reported_seconds": null, "bytes": 1, "files": 1, "server": null, "network": null,
+                "client": {"cpu_seconds": 0.0, "rss_bytes_max": 0}, "foreign_cpu_seconds": 0.0, "steal_seconds": 0.0,
+                "note": note
+            }))
+            .unwrap()
+        };
+        let differs = "delivery differs: missing: f7";
+        assert!(matches!(judge(&[sample(false, differs), sample(true, "killed at the limit")]), Ok(Exit::Done)));
+        let failed = judge(&[sample(false, differs), sample(true, differs)]).unwrap_err();
+        assert_eq!(failed.exit, Exit::Failed);
+        assert!(failed.message.contains("tiny, t, round 3: delivery differs: missing: f7"), "{}", failed.message);
+    }
 }

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 /// `bench compare --earlier`, the build `earlier` is compared with the one that it raced, round by round, so that
 /// effects of the machine on both cancel out. A change counts if it exceeds chance (5 %) and half the tolerance. If
 /// neither that holds nor a loss as large as the tolerance is excluded, the comparison is inconclusive, and the loss it
-/// would have detected is reported. Only this program can regress: if a rival or a ceiling changed, the machine did.
+/// would have detected is reported. Only this program can regress: if a rival or a ceiling changed, the machine did. If
+/// more of its runs failed than before, it regressed; if only the first bundle has runs of it, that is inconclusive.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no loss of the tolerance, 25 something regressed, 26 inconclusive, 2 a bundle is missing or \
@@ -113,6 +114,7 @@ fn lines(found: &Diff) -> Vec<String> {
         ));
     }
     for (what, names) in [
+        ("FAILED more often", &found.failing),
         ("only before", &found.only_before),
         ("only after", &found.only_after),
         ("not compared, the set differs", &found.different_work),

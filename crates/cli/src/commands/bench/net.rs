@@ -26,7 +26,7 @@ use show::Json;
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("ends").required(true).args(["serve", "host", "lab"]))]
 #[command(after_help = "Examples:\n\
-\x20   thalweg bench net --serve [::]:7741\n\
+\x20   thalweg bench net --serve '[::]:7741'\n\
 \x20   thalweg bench net far.example.org --streams 8 --seconds 20 --omit 5\n\
 \x20   thalweg bench net --lab continent --lab-set wan.rate=1Gbit --streams 4 --tls on --out net-1g")]
 pub struct Args {
@@ -231,7 +231,7 @@ fn of_net(e: &bench::error::Error) -> Error {
     let (exit, hint) = match e.kind {
         Kind::Unreachable => (
             Exit::Unreachable,
-            "start the other end on that host: `thalweg bench net --serve [::]:7741`, and open the port in its firewall",
+            "start the other end on that host: `thalweg bench net --serve '[::]:7741'`, and open the port in its firewall",
         ),
         Kind::Incompatible => {
             (Exit::Version, "run the same version of `thalweg bench net` on both hosts, and check the port")

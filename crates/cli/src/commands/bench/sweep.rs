@@ -1,5 +1,6 @@
 //! `thalweg bench sweep`: the same program over a grid of sizes and paths, unattended.
 
+use crate::commands::bench::compare::judge;
 use crate::commands::bench::values;
 use crate::commands::generate::of_bench;
 use crate::exit::{Result, error, of_file};
@@ -60,7 +61,7 @@ pub struct Args {
     /// With --grid: rounds in which the defaults and the winner race again
     #[arg(long, value_name = "N", default_value_t = PAIRS_DEFAULT, env = "THALWEG_PAIRS")]
     pairs: u32,
-    /// Also race another tool, where real files are moved; may be given several times
+    /// Also race another tool, where real files are moved and --streams is auto; may be given several times
     #[arg(long = "rival", value_name = "TOOL", env = "THALWEG_RIVAL")]
     rivals: Vec<String>,
     /// Counted rounds; with more than one, another is run first and discarded
@@ -137,7 +138,7 @@ fn finish(swept: &Outcome, options: &sweep::Options, interrupt: &Interrupt) -> R
     line(sweep::tables(&swept.report, &Figures::of(swept.samples())).trim_end());
     let state = if swept.is_complete { "all" } else { "not all" };
     note(&format!("{settled} of {planned} runs, {state} of the plan; the bundle is in {}", shown(&options.out)));
-    Ok(Exit::Done)
+    judge(swept.samples())
 }
 
 fn options(args: &Args) -> Result<sweep::Options> {

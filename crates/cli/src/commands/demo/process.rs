@@ -2,6 +2,7 @@
 //!
 //! Invariant: no process outlives the `Stage`, and an interruption ends the one that runs.
 
+use crate::args::elsewhere::withhold_variables;
 use crate::exit::{self, Result, error};
 use crate::interrupt::Interrupt;
 use crate::output::shown;
@@ -147,11 +148,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
 /// A command of this program with a home of its own, out of reach of the terminal's Ctrl-C.
 fn ours(program: &Path, home: &Path) -> Command {
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os() {
-        if name.as_encoded_bytes().starts_with(b"THALWEG_") {
-            command.env_remove(name);
-        }
-    }
+    withhold_variables(&mut command, &[]);
     // What the user has set for copies of their own is no part of the demonstration.
     command.env("HOME", home).env("THALWEG_CONFIG", "/dev/null").stdin(Stdio::null()).process_group(0);
     for name in ["CONFIG_HOME", "STATE_HOME", "CACHE_HOME", "DATA_HOME", "RUNTIME_DIR"] {

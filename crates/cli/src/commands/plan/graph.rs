@@ -126,6 +126,10 @@ pub fn run(args: &ModelArgs) -> Result<Exit> {
     if !solution.is_proved {
         note("the model has too many settings to try: these are the best that were found");
     }
+    let is_of_network = args.what_if.iter().any(|what_if| Part::of_word(&what_if.edge) == Some(Part::Network));
+    if let Some(doubt) = ends.as_ref().filter(|_| is_of_network).and_then(Ends::doubt_of_network) {
+        note(&doubt);
+    }
     match args.goal {
         Some(goal) if !solution.reaches(args.goal) => Err(out_of_reach(goal, &solution)),
         _ => Ok(Exit::Done),

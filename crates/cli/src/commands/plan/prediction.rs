@@ -8,7 +8,7 @@ use model::options::{Compression, Depths, Engine, Fsync, Verify};
 use model::quantity::{ByteCount, duration};
 use model::{Exit, Location, TransferSpec};
 use plan::calibration::{
-    Calibration, Chosen, Compressed, DataSet, Part, Prediction, Setting, Unusable, candidates, choose,
+    Calibration, Chosen, Compressed, DataSet, Part, Prediction, Setting, Unusable, candidates, choose, is_behind,
 };
 use plan::graph::{Change, Graph};
 use serde::Serialize;
@@ -104,6 +104,16 @@ impl Ends {
         let calibration = self.calibration.with_rate(part, changed);
         let (data, source, samples) = (self.data.clone(), self.source.clone(), self.samples.clone());
         Ends { calibration, data, source, samples }
+    }
+
+    /// What a faster network brings only perhaps.
+    pub fn doubt_of_network(&self) -> Option<String> {
+        let of = shown(&self.calibration.of);
+        is_behind(&self.calibration).then(|| {
+            format!(
+                "with a faster network, storage is assumed to keep up: the calibration of {of} never saw it faster than the network"
+            )
+        })
     }
 
     pub fn predict(&self, streams: Option<u32>) -> Result<Planned> {

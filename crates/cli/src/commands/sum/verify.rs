@@ -31,6 +31,18 @@ pub fn verify(args: &Args, places: &Places, file: &Path, place: Place) -> Result
     };
     let mut entries = Entries::open(reader, args.digest, args.zero).map_err(|why| unreadable(file, &why))?;
     let mut tally = Tally { lines: Lines::new(), is_json: args.json, ..Tally::default() };
+    let checked = check(places, &place, file, &mut entries, &mut tally);
+    tally.lines.flush();
+    let is_whole = checked.is_ok();
+    let ended = checked.and_then(|()| tally.verdict(&entries));
+    if is_whole || args.json {
+        tally.tell(args, entries.algorithm, started.elapsed().as_secs_f64(), &ended);
+    }
+    ended
+}
+
+/// Goes through the list, and tells of what is not as listed.
+fn check(places: &Places, place: &Place, file: &Path, entries: &mut Entries, tally: &mut Tally) -> Result<()> {
     let at_once = if matches!(place.side, Side::Here) { 1 } else { QUESTIONS_AT_ONCE };
     loop {
         let mut batches = Vec::new();
@@ -42,11 +54,10 @@ pub fn verify(args: &Args, places: &Places, file: &Path, place: Place) -> Result
             batches.push(batch);
         }
         if batches.is_empty() {
-            break;
+            return Ok(());
         }
         let algorithm = entries.algorithm;
         let answers: Vec<Result<Vec<Option<Record>>>> = std::thread::scope(|scope| {
-            let place = &place;
             let threads = batches.iter().map(|batch| {
                 let builder = std::thread::Builder::new().name("verify".to_owned());
                 builder.spawn_scoped(scope, move || ask(places, place, algorithm, batch)).map_err(|_| batch)
@@ -65,10 +76,6 @@ pub fn verify(args: &Args, places: &Places, file: &Path, place: Place) -> Result
             }
         }
     }
-    tally.lines.flush();
-    let ended = tally.verdict(&entries);
-    tally.tell(args, entries.algorithm, started.elapsed().as_secs_f64(), &ended);
-    ended
 }
 
 fn unreadable(file: &Path, why: &str) -> exit::Error {

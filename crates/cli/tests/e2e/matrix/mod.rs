@@ -146,8 +146,7 @@ fn what_is_refused_says_why_before_anything_is_opened() {
         let flags: Vec<_> = if rule.flags.is_empty() { vec![None] } else { rule.flags.iter().map(Some).collect() };
         let mut is_used = false;
         for (flag, (verb, name)) in flags.iter().flat_map(|flag| Verbs::NAMES.map(|verb| (*flag, verb))) {
-            // What needs another option is refused for that one.
-            if !flag.is_none_or(|flag| samples::takes(name, flag.name) && flag.name != "max-delete") {
+            if !flag.is_none_or(|flag| samples::takes(name, flag.name)) {
                 continue;
             }
             let given = asked(rule, flag);

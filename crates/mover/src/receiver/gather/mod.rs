@@ -64,7 +64,7 @@ pub struct Gather {
     lead: Mutex<Option<Weak<dyn Seated>>>,
 }
 
-/// A job as its book sees it.
+/// What the book needs of a receiving job.
 pub trait Seated: Send + Sync {
     fn number(&self) -> u32;
     fn send(&self, message: Message);
@@ -82,7 +82,7 @@ pub trait Seated: Send + Sync {
     fn give_up(&self, why: &str);
     /// As if its session were lost.
     fn lose(&self, why: &str);
-    /// As what it is.
+    /// The job itself, for downcasting.
     fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 

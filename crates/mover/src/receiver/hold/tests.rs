@@ -129,7 +129,7 @@ impl Bed {
         let said = Arc::new(Said::default());
         let mut job = ReceiveJob::new(spec(), sink, said.clone(), Progress::new(), None).unwrap();
         Arc::get_mut(&mut job).unwrap().durability = store::Durability::Group;
-        job.buffer_in(Hold::new(spool.clone(), owner_of(Pin([7; 32]), JobId([3; 16])), Buffer::Always, Arc::default()));
+        job.buffer_in(Hold::new(spool.clone(), owner_of(Pin([7; 32]), JobId([3; 16])), Buffer::Always));
         job.hold.get().unwrap().begin(b"opening".to_vec());
         crate::job::spawn(&job, "decide", decide::run, ReceiveJob::cancel);
         let entry = |name: &[u8], size_bytes| EntryRecord {
@@ -360,8 +360,8 @@ fn carried_on_after_a_restart(attempts: &[&[u8]]) -> Vec<u8> {
     let (pin, id) = (Pin([7; 32]), JobId([3; 16]));
     for content in attempts {
         let spool = Spool::open(&path, 16 << 20).unwrap();
-        let hold = Hold::new(spool.clone(), owner_of(pin, id), Buffer::Always, Arc::default());
-        let options = crate::job::options_to_wire(&TransferOptions::default());
+        let hold = Hold::new(spool.clone(), owner_of(pin, id), Buffer::Always);
+        let options = crate::job_options::options_to_wire(&TransferOptions::default());
         let (paths, options) = (vec![b"in".to_vec()], Some(options));
         let open =
             wire::message::Open { job: 1, job_id: id.0.to_vec(), direction: 1, paths, options, ..Default::default() };

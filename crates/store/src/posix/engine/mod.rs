@@ -26,7 +26,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 pub use plain::{PlainReader, PlainWriter};
-pub use probe::{Verdict, probe_read, probe_write};
+pub use probe::{Verdict, probe_write};
 pub use uring::{Observer, UringReader, UringWriter};
 
 /// One lane's way of writing blocks into files; owned by the lane's thread.

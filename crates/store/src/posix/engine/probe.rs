@@ -1,4 +1,4 @@
-//! Which engine a file system is best served with: a short race on the file system itself.
+//! Which engine a file system is best written with: a short race on the file system itself.
 //!
 //! Plain calls and the queue take turns for a slice of time each, and the queue is chosen only when it is clearly
 //! faster. The loser's figure is kept for display. Memory-backed file systems are not raced: nothing beats plain calls
@@ -9,10 +9,9 @@
 //!   [`STALL_MAX`] and left to end on its own, and no round is begun when twice the budget is spent.
 //! - Nothing is left behind: the file written to never has a name, or loses it before the first byte.
 //!
-//! Not here: when to probe, and remembering the verdict.
+//! Not here: when to probe, and remembering the verdict; reading, which is tried on what is read anyway (`blocks`).
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +22,16 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::super::facts;
-use super::{BlockReader, BlockWriter, EngineKind, Fallback, Shape, reader, writer};
+use super::{BlockWriter, EngineKind, Fallback, Shape, writer};
 
-/// How much faster the queue must be to be chosen. It takes kernel memory, threads and cache that plain calls leave to
+/// How much faster the queue must be to be chosen, for reading too. It takes kernel memory, threads and cache that plain calls leave to
 /// others, and a race this short is right to about 10 %.
 pub const GAIN_MIN: f64 = 1.2;
 
 /// How long a lap may exceed its slice of the budget before it is given up.
 pub const STALL_MAX: Duration = Duration::from_secs(1);
 
-/// What one lap writes or reads at most: enough to leave caches of devices behind that fit into the budget at all.
+/// What one lap writes at most: enough to leave caches of devices behind that fit into the budget at all.
 const LAP_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes written before the first sync of a lap; each further sync comes after twice as many.
@@ -41,9 +40,6 @@ const SYNC_STEP_BYTES: u64 = 4 << 20;
 /// Laps of a race: plain, queue, and so on in turn. The best of three counts, as a disk that hesitates for 40 ms now and
 /// then made up to 100 times of a difference in single laps.
 const LAPS: u32 = 6;
-
-/// An extent for a read race must give each lap several blocks.
-const READ_EXTENT_BYTES_MIN: u64 = 16 << 20;
 
 /// What a race came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,25 +66,6 @@ pub fn probe_write(dir: BorrowedFd<'_>, fsync: bool, budget: Duration) -> Verdic
     };
     let race = Race { verb: if fsync { "wrote and synced" } else { "wrote" }, slice: budget / LAPS };
     race.run(lap)
-}
-
-/// Races reads of `extent` of `file`, each lap on a part of its own, so that none finds another's bytes in the cache.
-pub fn probe_read(file: BorrowedFd<'_>, extent: Range<u64>, budget: Duration) -> Verdict {
-    if facts::is_memory_backed(file) {
-        return Verdict::memory(file);
-    }
-    let extent_bytes = extent.end.saturating_sub(extent.start);
-    if extent_bytes < READ_EXTENT_BYTES_MIN {
-        return Verdict::plain(format!("not measured: {extent_bytes} bytes are too few for a race"));
-    }
-    let part_bytes = extent_bytes / u64::from(LAPS);
-    let lap = |kind, lap: u32| {
-        let file = file.try_clone_to_owned()?;
-        let start = extent.start + part_bytes * u64::from(lap);
-        let part = start..start + part_bytes.min(LAP_BYTES_MAX);
-        Ok(move |slice, progress: &Progress| read_lap(kind, file, part, slice, progress))
-    };
-    Race { verb: "read", slice: budget / LAPS }.run(lap)
 }
 
 impl Verdict {
@@ -258,29 +235,6 @@ fn write_lap(kind: EngineKind, file: OwnedFd, fsync: bool, slice: Duration, prog
     Ok(Lap { bytes, elapsed: started.elapsed(), engine: writer.engine(), fallback: writer.fallback().cloned() })
 }
 
-fn read_lap(
-    kind: EngineKind,
-    file: OwnedFd,
-    part: Range<u64>,
-    slice: Duration,
-    progress: &Progress,
-) -> io::Result<Lap> {
-    let mut reader: Box<dyn BlockReader> = reader(kind, Shape::of(kind))?;
-    let started = Instant::now();
-    reader.start(file.as_fd(), part.start, part.end)?;
-    let mut bytes = 0;
-    loop {
-        let len = reader.next()?.len();
-        bytes += len as u64;
-        progress.store(bytes, Ordering::Relaxed);
-        if len == 0 || started.elapsed() >= slice {
-            break;
-        }
-    }
-    // Blocks still on their way are waited for when the reader goes, but do not count: neither their bytes nor the wait.
-    Ok(Lap { bytes, elapsed: started.elapsed(), engine: reader.engine(), fallback: reader.fallback().cloned() })
-}
-
 /// A file of `LAP_BYTES_MAX` that has no name and is gone when it is closed.
 ///
 /// Its size is set first, as a transfer does: writes that extend a file cannot overlap.
@@ -341,15 +295,6 @@ mod tests {
         assert_eq!(verdict.chosen, EngineKind::PreadPwrite);
         assert_eq!((verdict.plain_bytes_per_second, verdict.uring_bytes_per_second), (None, None));
         assert!(verdict.reason.starts_with("memory (tmpfs)"), "{}", verdict.reason);
-    }
-
-    #[test]
-    fn a_small_extent_is_not_raced() {
-        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        std::fs::write(directory.path().join("file"), [1; 100]).unwrap();
-        let file = File::open(directory.path().join("file")).unwrap();
-        let verdict = probe_read(file.as_fd(), 0..100, BUDGET);
-        assert_eq!((verdict.chosen, verdict.uring_bytes_per_second), (EngineKind::PreadPwrite, None));
     }
 
     #[test]

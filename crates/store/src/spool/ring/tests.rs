@@ -168,6 +168,26 @@ fn what_was_left_is_told_in_the_order_in_which_it_came() {
     assert_eq!(Spool::open(&path, 2 * QUOTA).unwrap().found(), order);
 }
 
+#[test]
+fn storage_that_stood_still_is_remembered_by_the_next_process_and_each_side_for_itself() {
+    let (_dir, path) = place();
+    let minute = Duration::from_secs(60);
+    let spool = Spool::open(&path, QUOTA).unwrap();
+    assert!(!spool.has_stalled(Side::Source, minute) && !spool.has_stalled(Side::Destination, minute));
+    spool.note_stall(Side::Source);
+    assert!(spool.has_stalled(Side::Source, minute) && !spool.has_stalled(Side::Destination, minute));
+    drop(spool);
+    let mark = || std::fs::File::options().write(true).open(path.join("source-stalled")).unwrap();
+    let marked_at = |time| {
+        mark().set_modified(time).unwrap();
+        Spool::open(&path, QUOTA).unwrap().has_stalled(Side::Source, minute)
+    };
+    let now = std::time::SystemTime::now();
+    assert!(marked_at(now - minute / 2));
+    assert!(!marked_at(now - 2 * minute), "too long ago");
+    assert!(!marked_at(now + 60 * minute), "by a clock that has been set back since");
+}
+
 /// A power loss keeps any of the pages that were not synced: whatever of a segment is lost, what is found is whole.
 #[test]
 fn after_a_power_loss_what_is_found_is_whole() {
