@@ -16,7 +16,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Entries of a data set that are looked at; more of them change no plan.
 const ENTRIES_MAX: usize = 500_000;
@@ -163,6 +163,9 @@ pub fn sample(root: &Path) -> Vec<u8> {
     const BYTES_MAX: usize = 16 << 20;
     const EACH_MAX: u64 = 1 << 20;
     const FILES_MAX: usize = 64;
+    /// A copy waits for it: from slow storage there is less.
+    const TIME_MAX: Duration = Duration::from_millis(300);
+    let began = Instant::now();
     let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
     let (mut content, mut files, mut left) = (Vec::new(), 0, vec![root.to_owned()]);
     while let Some(path) = left.pop() {
@@ -179,7 +182,7 @@ pub fn sample(root: &Path) -> Vec<u8> {
             };
             let _ = fs::File::open(&path).and_then(read);
             files += 1;
-            if files >= FILES_MAX || content.len() >= BYTES_MAX {
+            if files >= FILES_MAX || content.len() >= BYTES_MAX || began.elapsed() > TIME_MAX {
                 break;
             }
         }

@@ -408,10 +408,15 @@ impl LaneWatch {
     }
 }
 
+fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 impl LaneClock {
-    /// Up to the stage that the lane is in.
+    /// Up to the stage that the lane is in, and of the calling thread's processor up to now: for the lane itself.
     pub fn times(&self) -> LaneTimes {
-        self.cells.times()
+        LaneTimes { cpu_ns: thread_cpu_ns(), ..self.cells.times() }
     }
 
     pub fn watch(&self) -> LaneWatch {
@@ -457,8 +462,7 @@ impl LaneClock {
 
     /// Notes the thread's processor time; called for each unit of work, not for each block.
     pub fn note_cpu(&mut self) {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        self.cells.cpu_ns.store(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, Relaxed);
+        self.cells.cpu_ns.store(thread_cpu_ns(), Relaxed);
     }
 }
 

@@ -71,7 +71,7 @@ fn placed(inner: &dyn Sink, entry: &Entry, tag: &str) -> Result<Entry> {
     for one in under_each_name(entry, tag) {
         match inner.decide(&one) {
             Ok(Decision::Absent) => return Ok(one),
-            Ok(_) => {}
+            Ok(_) => inner.leave(&one),
             Err(e) if e.kind == FailureKind::InTheWay => {}
             Err(e) => return Err(e),
         }
@@ -182,7 +182,7 @@ impl Sink for DropBox {
         }
         for one in under_each_name(entry, &self.tag) {
             match self.inner.decide(&one) {
-                Ok(Decision::Replace { .. }) => {}
+                Ok(Decision::Replace { .. }) => self.inner.leave(&one),
                 Err(e) if e.kind == FailureKind::InTheWay => {}
                 decided => return decided,
             }

@@ -1,4 +1,8 @@
 //! The runs of a calibration: short transfers, each made to last about as long as the profile wants.
+//!
+//! Not here: which of the source's files are read, and the ways of using storage (`storage`).
+
+mod storage;
 
 use crate::commands::calibrate::Profile;
 use crate::exit::{Error, Result, plain};
@@ -8,13 +12,12 @@ use crate::transfer::{self, Request};
 use model::files::{Doomed, Found, Question};
 use model::name::Escaped;
 use model::options::{Depths, Engine};
-use model::quantity::ByteCount;
 use model::{Exit, FailureKind, Location};
 use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of, warm_up_seconds};
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::cell::Cell;
+use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use storage::long_files;
 
 const NETWORK_STREAMS: [u32; 4] = [1, 2, 4, 8];
 const STORAGE_STREAMS: [u32; 3] = [1, 2, 4];
@@ -36,6 +39,8 @@ const GROWTH_MAX: f64 = 16.0;
 const LOST_ROUND_TRIPS: f64 = 12.0;
 /// The same for storage there, whose files are published one by one.
 const FILES_FAR_STORED: u64 = 64;
+/// Times what a run is to take: where files that are long enough for a queue take longer, storage is slow with one too, and shorter ones are used.
+const STORED_TIMES_MAX: f64 = 8.0;
 /// At the most and at the least in a run, and in one that tells how many that should be.
 const SMALL_FILES: u64 = 1_000;
 /// Over a long path, where a thousand are over before the session has come up to its rate.
@@ -48,20 +53,9 @@ const SMALL_FILES_FIRST: u64 = 64;
 const SMALL_BYTES: u64 = 1 << 10;
 /// Sizes of the small-file curve, and at most how many files of each.
 const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10, 200), (4 << 20, 16), (64 << 20, 2)];
-/// Ways of using storage that are held against what a transfer chooses when it is told nothing, which is the first. The engine's own depth is 0.
-const ENGINES: [(Engine, u32); 5] =
-    [(Engine::Auto, 0), (Engine::Plain, 0), (Engine::Uring, 4), (Engine::Uring, 8), (Engine::Uring, 32)];
 const CURVE_STREAMS: u32 = 4;
-/// Of files that are there, what is read.
-const READ_BYTES_MAX: u64 = 1 << 30;
-/// Less is over before it says anything of storage, where there is more.
-const READ_BYTES_MIN: u64 = 256 << 20;
-/// A file is read whole, and some ten times: where all are larger, reading is not measured. The quick profile has less time.
-const READ_FILE_BYTES_MAX: u64 = 8 << 30;
-const READ_FILE_BYTES_QUICK: u64 = 2 << 30;
 /// What runs may leave at the destination before it is removed.
 const HELD_BYTES_MAX: u64 = 8 << 30;
-const READ_FILES_MAX: usize = 64;
 
 /// A run with so many streams, or with what it chooses, and about so many bytes.
 type RunOf<'f, 'a> = &'f mut dyn FnMut(&mut Prober<'a>, Option<u32>, f64) -> Result<Run>;
@@ -141,8 +135,7 @@ impl<'a> Prober<'a> {
         let wrote = self.write();
         self.or_noted("write and metadata were", wrote)?;
         if let Some(source) = source.filter(|_| !self.is_there(Part::Read)) {
-            let most = if self.profile.name == "quick" { READ_FILE_BYTES_QUICK } else { READ_FILE_BYTES_MAX };
-            let read = self.read(&largest(source, most), most);
+            let read = self.read(source);
             self.or_noted("read was", read)?;
         }
         Ok(())
@@ -222,68 +215,6 @@ impl<'a> Prober<'a> {
         self.transfer(vec![generated(files, file_bytes)], destination, Some(streams), (files, file_bytes))
     }
 
-    fn write_engines(&mut self) -> Result<()> {
-        if self.is_mostly_warm_up() {
-            let text = "over this round trip nothing was repeated, and no other storage engine was tried for write: \
-                --profile standard does both";
-            self.notes.push(text.to_owned());
-            return Ok(());
-        }
-        self.each_engine(Part::Write, &mut |prober, streams, bytes| {
-            let (file_bytes, to) = ((bytes / FILES).max(1), prober.fresh());
-            prober.transfer(vec![generated(FILES, file_bytes)], to, Some(streams), (FILES, file_bytes))
-        })
-    }
-
-    fn read(&mut self, files: &[(PathBuf, u64)], most: u64) -> Result<()> {
-        if files.is_empty() {
-            let most = ByteCount(most);
-            self.notes.push(format!(
-                "read was not measured: the source holds none but larger files than {most}, or no files; --import read=FILE takes it from another tool"
-            ));
-            return Ok(());
-        }
-        let mut runs = Vec::new();
-        for (streams, is_repetition) in self.order(&STORAGE_STREAMS) {
-            if is_repetition && self.is_late() {
-                break;
-            }
-            runs.push(self.read_once(files, streams)?);
-        }
-        self.measured.push(Measured::new(Part::Read, runs));
-        self.each_engine(Part::Read, &mut |prober, streams, _| prober.read_once(files, streams))
-    }
-
-    /// Reads files that are not in the cache to nowhere.
-    fn read_once(&mut self, files: &[(PathBuf, u64)], streams: u32) -> Result<Run> {
-        let null = Location::parse("null:".as_ref()).expect("a location");
-        files.iter().for_each(|(path, _)| drop_from_cache(path));
-        let sources = files.iter().map(|(path, _)| crate::args::values::location(path.as_os_str()));
-        let (bytes, count) = (files.iter().map(|(_, bytes)| bytes).sum::<u64>(), files.len() as u64);
-        self.transfer(sources.collect::<Result<_>>()?, null, Some(streams), (count, bytes / count))
-    }
-
-    /// Runs of a part at its best number of streams, with each way of using storage, as often as the profile repeats.
-    fn each_engine(&mut self, part: Part, run: &mut dyn FnMut(&mut Self, u32, u64) -> Result<Run>) -> Result<()> {
-        let rate = |run: &Run| bytes_of(run) / run.seconds;
-        let runs = self.measured.iter().filter(|measured| measured.part == part).flat_map(|measured| &measured.runs);
-        let Some(best) = runs.max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
-        let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
-        for (place, _) in self.order(&places) {
-            if self.is_late() {
-                break;
-            }
-            let (engine, depth) = ENGINES[place as usize];
-            self.storage = (engine, Depths { read: depth, write: depth });
-            let warm_up = if part == Part::Write { self.warm_up() } else { 0.0 };
-            let bytes = (rate(&best) * (self.profile.run.as_secs_f64() + warm_up)) as u64;
-            let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
-            self.storage = (Engine::Auto, Depths::default());
-            self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });
-        }
-        Ok(())
-    }
-
     /// Runs of one part at several numbers of streams and, where there is a session, with the number that a copy chooses by itself;
     /// each as large as those before suggest.
     fn sized(
@@ -299,9 +230,12 @@ impl<'a> Prober<'a> {
             Part::Network => FILES_FAR,
             _ => FILES_FAR_STORED,
         };
+        let has_long_files = Cell::new(part == Part::Write && warm_up == 0.0);
         let mut run_of = |prober: &mut Self, streams: Option<u32>, bytes: f64| {
             let to = destination(prober)?;
-            let file_bytes = (bytes as u64).clamp(BYTES_MIN, BYTES_MAX) / files;
+            let bytes = (bytes as u64).clamp(BYTES_MIN, BYTES_MAX);
+            let (files, file_bytes) =
+                if has_long_files.get() { long_files(files, bytes) } else { (files, bytes / files) };
             let run = prober.transfer(vec![generated(files, file_bytes)], to, streams, (files, file_bytes))?;
             Ok(Run { steady: run.steady.filter(|_| part == Part::Network), ..run })
         };
@@ -312,6 +246,7 @@ impl<'a> Prober<'a> {
         let must_be_steady = part == Part::Network && warm_up > 0.0;
         let length = Length { least: whole / 2.0, whole, must_be_steady };
         let first = self.long_enough(Some(most), bytes as f64, length, &mut run_of)?;
+        has_long_files.set(has_long_files.get() && first.seconds < STORED_TIMES_MAX * self.profile.run.as_secs_f64());
         let mut known = vec![(most, self.rate(&first))];
         let mut runs = Vec::new();
         let free = (part != Part::Engine).then_some(None);
@@ -452,8 +387,11 @@ impl<'a> Prober<'a> {
     }
 
     fn fastest(&self, part: Part) -> f64 {
-        let runs = self.measured.iter().filter(|measured| measured.part == part).flat_map(|measured| &measured.runs);
-        runs.map(|run| bytes_of(run) / run.seconds).fold(0.0, f64::max)
+        self.runs_of(part).map(|run| bytes_of(run) / run.seconds).fold(0.0, f64::max)
+    }
+
+    fn runs_of(&self, part: Part) -> impl Iterator<Item = &Run> {
+        self.measured.iter().filter(move |measured| measured.part == part).flat_map(|measured| &measured.runs)
     }
 
     /// A directory that no other run has written to.
@@ -508,48 +446,6 @@ fn generated(files: u64, file_bytes: u64) -> Location {
     Location::parse(format!("gen:{files}x{file_bytes}").as_ref()).expect("a location")
 }
 
-/// Some of the largest files below a directory.
-fn largest(root: &Path, most: u64) -> Vec<(PathBuf, u64)> {
-    const ENTRIES_MAX: usize = 100_000;
-    let (mut files, mut left, mut looked) = (Vec::new(), vec![root.to_owned()], 0);
-    while let Some(dir) = left.pop() {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().take(ENTRIES_MAX.saturating_sub(looked)) {
-            looked += 1;
-            let Ok(found) = entry.metadata() else { continue };
-            if found.is_dir() {
-                left.push(entry.path());
-            } else if found.is_file() && found.len() > 0 && !entry.file_name().as_bytes().contains(&b'\n') {
-                files.push((entry.path(), found.len()));
-            }
-        }
-    }
-    let are_all = files.iter().all(|(_, bytes)| *bytes <= most);
-    files.retain(|(_, bytes)| *bytes <= most);
-    files.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    // Of files that are too large for a run, the smallest is read where there is not enough beside it.
-    let large = files.iter().take_while(|(_, bytes)| *bytes > READ_BYTES_MAX).count();
-    let is_enough = files[large..].iter().map(|(_, bytes)| bytes).sum::<u64>() >= READ_BYTES_MIN;
-    if large == 0 && !are_all && !is_enough {
-        return Vec::new();
-    }
-    files.drain(..if is_enough { large } else { large.saturating_sub(1) });
-    // The same name twice would be one file at the destination.
-    let mut names = std::collections::BTreeSet::new();
-    files.retain(|(path, _)| path.file_name().is_some_and(|name| names.insert(name.to_owned())));
-    let mut sum = 0;
-    let fits = |(_, bytes): &(PathBuf, u64)| {
-        sum += bytes;
-        sum == *bytes || sum <= READ_BYTES_MAX
-    };
-    files.into_iter().take(READ_FILES_MAX).take_while(fits).collect()
-}
-
-fn drop_from_cache(path: &Path) {
-    if let Ok(file) = File::open(path) {
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    }
-}
-
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -570,22 +466,5 @@ mod tests {
         let lab = |path: &[u8]| Location::Named { name: "lab".into(), path: path.to_vec() };
         assert_eq!(below(&lab(b""), &["c"]), lab(b"c/"));
         assert_eq!(below(&lab(b"a\\b"), &["c"]), lab(b"a\\b/c/"));
-    }
-
-    #[test]
-    fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {
-        const GIB: u64 = 1 << 30;
-        let sizes = |made: &[u64]| {
-            let dir = tempfile::tempdir().unwrap();
-            for (number, bytes) in made.iter().enumerate() {
-                File::create(dir.path().join(number.to_string())).unwrap().set_len(*bytes).unwrap();
-            }
-            largest(dir.path(), 2 * GIB).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
-        };
-        assert_eq!(sizes(&[3 * GIB, GIB / 2, GIB / 4, 5]), [GIB / 2, GIB / 4, 5]);
-        // A small file beside large ones says nothing.
-        assert_eq!(sizes(&[2 * GIB, 3 * GIB / 2, 5]), [3 * GIB / 2]);
-        assert_eq!(sizes(&[3 * GIB, 5]), [0; 0]);
-        assert_eq!((sizes(&[7, 5]), sizes(&[])), (vec![7, 5], vec![]));
     }
 }

@@ -378,10 +378,13 @@ impl Coordinated {
     fn clients(&self, pins: &[Pin]) -> Result<Vec<(Pin, Vouched)>> {
         let keys = pins.iter().flat_map(|pin| [enrolment::key(*pin), removed::key(*pin)]).collect();
         let records = self.shared.records.reading(keys)?;
-        let mut tickets = Vec::new();
+        let (mut tickets, mut known) = (Vec::new(), Vec::new());
         for pin in pins {
-            let bytes = records.get(&enrolment::key(*pin), enrolment::FILE_BYTES_MAX, false)?;
-            let client = bytes.and_then(|bytes| enrolment::parse("a client", &bytes, *pin).ok());
+            // Of one without a record nothing more is asked.
+            let found = records.get(&enrolment::key(*pin), enrolment::FILE_BYTES_MAX, false)?;
+            let Some(bytes) = found else { continue };
+            known.push(*pin);
+            let client = enrolment::parse("a client", &bytes, *pin).ok();
             let by = client.into_iter().flat_map(|client| [client.ticket, client.manages_by]).flatten();
             tickets.extend(by.map(|id| limited::key(&id)));
         }
@@ -392,7 +395,7 @@ impl Coordinated {
             let (enrolment, rights) = book.authorise(*pin, &[], String::new).ok()?;
             Some((*pin, Vouched { enrolment, rights }))
         };
-        Ok(pins.iter().filter_map(vouched).collect())
+        Ok(known.iter().filter_map(vouched).collect())
     }
 }
 

@@ -25,6 +25,8 @@ const SLOW_BLOCK: Duration = Duration::from_micros(500);
 const BLOCK_BYTES: u64 = 128 << 10;
 /// Read by plain calls before judging.
 const JUDGED_BYTES: u64 = 8 * BLOCK_BYTES;
+/// Waited in all before a trial: a disk that hesitates once is not slow.
+const SLOW_TIME: Duration = Duration::from_millis(250);
 /// Read by the queue before judging: several times what it has in flight.
 const TRIED_BYTES: u64 = 32 << 20;
 /// A trial on very slow storage ends earlier.
@@ -71,12 +73,14 @@ pub(super) struct ExtentReader {
     queue: Option<(Box<dyn BlockReader>, Box<dyn Send>)>,
     /// As long as it is not decided whether a queue pays.
     undecided: Option<Engines>,
+    is_asked_for: bool,
     plain: Pace,
     queued: Pace,
 }
 
 impl ExtentReader {
     pub fn serve(&mut self, engines: Engines) {
+        self.is_asked_for = engines.requested == Engine::Uring;
         self.undecided = (engines.requested != Engine::Plain).then_some(engines);
     }
 
@@ -91,11 +95,29 @@ impl ExtentReader {
         let Some(descriptor) = source_file(file) else {
             return crate::read_by_blocks(file, extent, block, each);
         };
+        // So little is one request either way.
+        if extent.length() <= BLOCK_BYTES && !self.is_asked_for {
+            return crate::read_by_blocks(file, extent, block, each);
+        }
         self.judge(descriptor, extent);
         let is_timed = self.undecided.is_some();
         match &mut self.queue {
             Some((queue, _)) if is_timed => {
-                timed(&mut self.queued, each, |each| read_queued(&mut **queue, descriptor, extent, each))
+                let mut got = 0;
+                let mut count = |block: &[u8]| {
+                    got += block.len() as u64;
+                    each(block)
+                };
+                let on_trial =
+                    |each: &mut dyn FnMut(&[u8]) -> bool| read_queued(&mut **queue, descriptor, extent, each);
+                let read = timed(&mut self.queued, &mut count, on_trial);
+                if read.is_ok() {
+                    return read;
+                }
+                // On trial it fails nothing that plain calls can read.
+                (self.queue, self.undecided) = (None, None);
+                let rest = Extent::new(extent.start + got, extent.end);
+                crate::read_by_blocks(file, rest, block, each).map(|more| got + more)
             }
             Some((queue, _)) => read_queued(&mut **queue, descriptor, extent, each),
             None if is_timed => timed(&mut self.plain, each, |each| crate::read_by_blocks(file, extent, block, each)),
@@ -118,7 +140,7 @@ impl ExtentReader {
             if self.plain.seconds() < SLOW_BLOCK.as_secs_f64() {
                 // It came out of a cache, and what comes next may not.
                 self.plain = Pace::default();
-            } else if facts::is_memory_backed(file) || !self.take_queue(&engines) {
+            } else if self.plain.waited >= SLOW_TIME && (facts::is_memory_backed(file) || !self.take_queue(&engines)) {
                 self.undecided = None;
             }
         } else if self.queued.bytes >= TRIED_BYTES || self.queued.waited >= TRIED_TIME {
@@ -140,8 +162,12 @@ impl ExtentReader {
             engines.account.note(format!("reads without {kind}: no memory for its blocks (--memory)"));
             return false;
         };
-        let queue = engine::reader(kind, shape).ok();
-        self.queue = queue.filter(|queue| queue.engine() != EngineKind::PreadPwrite).map(|queue| (queue, memory));
+        let Ok(queue) = engine::reader(kind, shape) else { return false };
+        let is_there = queue.engine() != EngineKind::PreadPwrite;
+        if let Some(fallback) = queue.fallback().filter(|_| self.is_asked_for && !is_there) {
+            engines.account.note(format!("reads by {fallback}"));
+        }
+        self.queue = is_there.then_some((queue, memory));
         self.queue.is_some()
     }
 

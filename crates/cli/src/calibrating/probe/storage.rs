@@ -1,0 +1,175 @@
+//! The runs of a calibration that are about storage: reading what is there, and the ways of using either side.
+
+use super::{BYTES_MAX, BYTES_MIN, FILES, Prober, STORAGE_STREAMS, generated};
+use crate::exit::Result;
+use model::Location;
+use model::options::{Depths, Engine};
+use model::quantity::ByteCount;
+use plan::calibration::{EngineRun, Measured, Part, Run, bytes_of};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Shorter files show nothing of a queue of requests, which storage may be quick with and is slow without.
+const STORED_FILE_BYTES: u64 = 16 << 20;
+const STORED_FILES_MIN: u64 = 4;
+/// Ways of using storage that are held against what a transfer chooses when it is told nothing, which is the first. The engine's own depth is 0.
+const ENGINES: [(Engine, u32); 5] =
+    [(Engine::Auto, 0), (Engine::Plain, 0), (Engine::Uring, 4), (Engine::Uring, 8), (Engine::Uring, 32)];
+const READ_FILES_MAX: usize = 64;
+/// Of files that are there, what is read.
+const READ_BYTES_MAX: u64 = 1 << 30;
+/// Less is over before it says anything of storage, where there is more.
+const READ_BYTES_MIN: u64 = 256 << 20;
+/// A file is read whole, and some ten times: where all are larger, reading is not measured. The quick profile has less time.
+const READ_FILE_BYTES_MAX: u64 = 8 << 30;
+const READ_FILE_BYTES_QUICK: u64 = 2 << 30;
+
+impl Prober<'_> {
+    pub(super) fn write_engines(&mut self) -> Result<()> {
+        if self.is_mostly_warm_up() {
+            let text = "over this round trip nothing was repeated, and no other storage engine was tried for write: \
+                --profile standard does both";
+            self.notes.push(text.to_owned());
+            return Ok(());
+        }
+        self.each_engine(Part::Write, &mut |prober, streams, bytes| {
+            let has_long_files = prober.runs_of(Part::Write).any(|run| run.file_bytes >= STORED_FILE_BYTES);
+            let (files, file_bytes) =
+                if has_long_files { long_files(FILES, bytes) } else { (FILES, (bytes / FILES).max(1)) };
+            let to = prober.fresh();
+            prober.transfer(vec![generated(files, file_bytes)], to, Some(streams), (files, file_bytes))
+        })
+    }
+
+    pub(super) fn read(&mut self, source: &Path) -> Result<()> {
+        let most = if self.profile.name == "quick" { READ_FILE_BYTES_QUICK } else { READ_FILE_BYTES_MAX };
+        let files = &largest(source, most)[..];
+        if files.is_empty() {
+            let most = ByteCount(most);
+            self.notes.push(format!(
+                "read was not measured: the source holds none but larger files than {most}, or no files; --import read=FILE takes it from another tool"
+            ));
+            return Ok(());
+        }
+        let mut runs = Vec::new();
+        for (streams, is_repetition) in self.order(&STORAGE_STREAMS) {
+            if is_repetition && self.is_late() {
+                break;
+            }
+            runs.push(self.read_once(files, streams)?);
+        }
+        self.measured.push(Measured::new(Part::Read, runs));
+        self.each_engine(Part::Read, &mut |prober, streams, _| prober.read_once(files, streams))
+    }
+
+    /// Reads files that are not in the cache to nowhere.
+    fn read_once(&mut self, files: &[(PathBuf, u64)], streams: u32) -> Result<Run> {
+        let null = Location::parse("null:".as_ref()).expect("a location");
+        files.iter().for_each(|(path, _)| drop_from_cache(path));
+        let sources = files.iter().map(|(path, _)| crate::args::values::location(path.as_os_str()));
+        let (bytes, count) = (files.iter().map(|(_, bytes)| bytes).sum::<u64>(), files.len() as u64);
+        self.transfer(sources.collect::<Result<_>>()?, null, Some(streams), (count, bytes / count))
+    }
+
+    /// Runs of a part at its best number of streams, with each way of using storage, as often as the profile repeats.
+    fn each_engine(&mut self, part: Part, run: &mut dyn FnMut(&mut Self, u32, u64) -> Result<Run>) -> Result<()> {
+        let rate = |run: &Run| bytes_of(run) / run.seconds;
+        let Some(best) = self.runs_of(part).max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
+        let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
+        for (place, _) in self.order(&places) {
+            if self.is_late() {
+                break;
+            }
+            let (engine, depth) = ENGINES[place as usize];
+            self.storage = (engine, Depths { read: depth, write: depth });
+            let warm_up = if part == Part::Write { self.warm_up() } else { 0.0 };
+            let bytes = (rate(&best) * (self.profile.run.as_secs_f64() + warm_up)) as u64;
+            let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
+            self.storage = (Engine::Auto, Depths::default());
+            self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });
+        }
+        Ok(())
+    }
+}
+
+/// So many files of so many bytes, about as many in all, of which none is too short.
+pub(super) fn long_files(files: u64, bytes: u64) -> (u64, u64) {
+    match bytes / files {
+        each if each >= STORED_FILE_BYTES => (files, each),
+        _ => ((bytes / STORED_FILE_BYTES).max(STORED_FILES_MIN), STORED_FILE_BYTES),
+    }
+}
+
+/// Some of the largest files below a directory.
+fn largest(root: &Path, most: u64) -> Vec<(PathBuf, u64)> {
+    const ENTRIES_MAX: usize = 100_000;
+    let (mut files, mut left, mut looked) = (Vec::new(), vec![root.to_owned()], 0);
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().take(ENTRIES_MAX.saturating_sub(looked)) {
+            looked += 1;
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() {
+                left.push(entry.path());
+            } else if found.is_file() && found.len() > 0 && !entry.file_name().as_bytes().contains(&b'\n') {
+                files.push((entry.path(), found.len()));
+            }
+        }
+    }
+    let are_all = files.iter().all(|(_, bytes)| *bytes <= most);
+    files.retain(|(_, bytes)| *bytes <= most);
+    files.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    // Of files that are too large for a run, the smallest is read where there is not enough beside it.
+    let large = files.iter().take_while(|(_, bytes)| *bytes > READ_BYTES_MAX).count();
+    let is_enough = files[large..].iter().map(|(_, bytes)| bytes).sum::<u64>() >= READ_BYTES_MIN;
+    if large == 0 && !are_all && !is_enough {
+        return Vec::new();
+    }
+    files.drain(..if is_enough { large } else { large.saturating_sub(1) });
+    // The same name twice would be one file at the destination.
+    let mut names = std::collections::BTreeSet::new();
+    files.retain(|(path, _)| path.file_name().is_some_and(|name| names.insert(name.to_owned())));
+    let mut sum = 0;
+    let fits = |(_, bytes): &(PathBuf, u64)| {
+        sum += bytes;
+        sum == *bytes || sum <= READ_BYTES_MAX
+    };
+    files.into_iter().take(READ_FILES_MAX).take_while(fits).collect()
+}
+
+fn drop_from_cache(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_long_enough_for_a_queue_and_in_all_about_what_was_asked_for() {
+        let mib = |files: u64, bytes: u64| {
+            let (files, each) = long_files(files, bytes << 20);
+            (files, each >> 20)
+        };
+        assert_eq!([mib(8, 12), mib(8, 100), mib(8, 400)], [(4, 16), (6, 16), (8, 50)]);
+    }
+
+    #[test]
+    fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {
+        const GIB: u64 = 1 << 30;
+        let sizes = |made: &[u64]| {
+            let dir = tempfile::tempdir().unwrap();
+            for (number, bytes) in made.iter().enumerate() {
+                File::create(dir.path().join(number.to_string())).unwrap().set_len(*bytes).unwrap();
+            }
+            largest(dir.path(), 2 * GIB).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&[3 * GIB, GIB / 2, GIB / 4, 5]), [GIB / 2, GIB / 4, 5]);
+        // A small file beside large ones says nothing.
+        assert_eq!(sizes(&[2 * GIB, 3 * GIB / 2, 5]), [3 * GIB / 2]);
+        assert_eq!(sizes(&[3 * GIB, 5]), [0; 0]);
+        assert_eq!((sizes(&[7, 5]), sizes(&[])), (vec![7, 5], vec![]));
+    }
+}
