@@ -17,7 +17,6 @@ use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of, warm_u
 use std::cell::Cell;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use storage::long_files;
 
 const NETWORK_STREAMS: [u32; 4] = [1, 2, 4, 8];
 const STORAGE_STREAMS: [u32; 3] = [1, 2, 4];
@@ -39,6 +38,9 @@ const GROWTH_MAX: f64 = 16.0;
 const LOST_ROUND_TRIPS: f64 = 12.0;
 /// The same for storage there, whose files are published one by one.
 const FILES_FAR_STORED: u64 = 64;
+/// Shorter files show nothing of a queue of requests, which storage may be quick with and is slow without.
+const STORED_FILE_BYTES: u64 = 16 << 20;
+const STORED_FILES_MIN: u64 = 4;
 /// Times what a run is to take: where files that are long enough for a queue take longer, storage is slow with one too, and shorter ones are used.
 const STORED_TIMES_MAX: f64 = 8.0;
 /// At the most and at the least in a run, and in one that tells how many that should be.
@@ -442,6 +444,14 @@ fn told(error: &Error) -> &str {
     &error.message
 }
 
+/// So many files of so many bytes, about as many in all, of which none is too short.
+fn long_files(files: u64, bytes: u64) -> (u64, u64) {
+    match bytes / files {
+        each if each >= STORED_FILE_BYTES => (files, each),
+        _ => ((bytes / STORED_FILE_BYTES).max(STORED_FILES_MIN), STORED_FILE_BYTES),
+    }
+}
+
 fn generated(files: u64, file_bytes: u64) -> Location {
     Location::parse(format!("gen:{files}x{file_bytes}").as_ref()).expect("a location")
 }
@@ -454,6 +464,15 @@ fn processor_seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_long_enough_for_a_queue_and_in_all_about_what_was_asked_for() {
+        let mib = |files: u64, bytes: u64| {
+            let (files, each) = long_files(files, bytes << 20);
+            (files, each >> 20)
+        };
+        assert_eq!([mib(8, 12), mib(8, 100), mib(8, 400)], [(4, 16), (6, 16), (8, 50)]);
+    }
 
     /// As it is shown it would be another one.
     #[test]

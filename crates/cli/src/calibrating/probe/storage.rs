@@ -1,6 +1,6 @@
 //! The runs of a calibration that are about storage: reading what is there, and the ways of using either side.
 
-use super::{BYTES_MAX, BYTES_MIN, FILES, Prober, STORAGE_STREAMS, generated};
+use super::{BYTES_MAX, BYTES_MIN, FILES, Prober, STORAGE_STREAMS, STORED_FILE_BYTES, generated, long_files};
 use crate::exit::Result;
 use model::Location;
 use model::options::{Depths, Engine};
@@ -10,9 +10,6 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Shorter files show nothing of a queue of requests, which storage may be quick with and is slow without.
-const STORED_FILE_BYTES: u64 = 16 << 20;
-const STORED_FILES_MIN: u64 = 4;
 /// Ways of using storage that are held against what a transfer chooses when it is told nothing, which is the first. The engine's own depth is 0.
 const ENGINES: [(Engine, u32); 5] =
     [(Engine::Auto, 0), (Engine::Plain, 0), (Engine::Uring, 4), (Engine::Uring, 8), (Engine::Uring, 32)];
@@ -93,14 +90,6 @@ impl Prober<'_> {
     }
 }
 
-/// So many files of so many bytes, about as many in all, of which none is too short.
-pub(super) fn long_files(files: u64, bytes: u64) -> (u64, u64) {
-    match bytes / files {
-        each if each >= STORED_FILE_BYTES => (files, each),
-        _ => ((bytes / STORED_FILE_BYTES).max(STORED_FILES_MIN), STORED_FILE_BYTES),
-    }
-}
-
 /// Some of the largest files below a directory.
 fn largest(root: &Path, most: u64) -> Vec<(PathBuf, u64)> {
     const ENTRIES_MAX: usize = 100_000;
@@ -146,15 +135,6 @@ fn drop_from_cache(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_are_long_enough_for_a_queue_and_in_all_about_what_was_asked_for() {
-        let mib = |files: u64, bytes: u64| {
-            let (files, each) = long_files(files, bytes << 20);
-            (files, each >> 20)
-        };
-        assert_eq!([mib(8, 12), mib(8, 100), mib(8, 400)], [(4, 16), (6, 16), (8, 50)]);
-    }
 
     #[test]
     fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {
