@@ -10,6 +10,7 @@
 
 mod error;
 mod facts;
+mod prune;
 mod sink;
 mod source;
 mod engines;
@@ -36,11 +37,12 @@ pub use held::Held;
 pub use open::{OpenError, Stores};
 pub use posix::heap::{give_back as give_back_memory, return_large_blocks};
 pub use posix::here::here;
+pub use prune::{Alike, Fate, Prune, lower};
 pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
-    Alike, Decision, Durability, Fate, Journals, Lines, LinkRule, Linked, Parts, Prune, PublishRule, STAGING_PREFIX,
-    Sink, SinkLane, Staged, StagedFile, There, ToPublish, UNKNOWN_TIME,
+    Decision, Durability, Journals, Lines, LinkRule, Linked, Parts, PublishRule, STAGING_PREFIX, Sink, SinkLane,
+    Staged, StagedFile, There, ToPublish, UNKNOWN_TIME,
 };
 pub use source::{
     DirectoryKey, End, Event, Footing, Found, Holes, Late, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,

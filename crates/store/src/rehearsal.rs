@@ -4,7 +4,8 @@
 //! destination that does not exist is one in which nothing is there.
 
 use crate::posix::PosixSink;
-use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
+use crate::prune::Prune;
+use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::{Source, SourceFile};
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::{Entry, Name, ObjectId};

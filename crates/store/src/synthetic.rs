@@ -4,7 +4,8 @@
 //! repeats one block of `BLOCK_BYTES`, each from a place of its own, so that content costs one copy and no computation.
 //! Not here: content that does not repeat (data sets of the benchmarks); saying in reports that an end was synthetic.
 
-use crate::sink::{Decision, LinkRule, Linked, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile};
+use crate::prune::Prune;
+use crate::sink::{Decision, LinkRule, Linked, PublishRule, Sink, SinkLane, Staged, StagedFile};
 use crate::source::{DirectoryKey, End, Found, Source, SourceFile, SourceLane, SourceObject};
 use crate::{Abilities, Error, Order, Result, SinkFacts};
 use model::synthetic::Generated;

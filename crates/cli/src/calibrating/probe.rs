@@ -217,7 +217,7 @@ impl<'a> Prober<'a> {
         self.transfer(vec![generated(files, file_bytes)], destination, Some(streams), (files, file_bytes))
     }
 
-    /// Runs of one part at several numbers of streams and, where there is a session, with the number that a copy chooses by itself;
+    /// Runs of one part at several numbers of streams and, where there is a session, with the number that a copy chooses when none is given;
     /// each as large as those before suggest.
     fn sized(
         &mut self,

@@ -153,7 +153,7 @@ impl Mirror {
             true => records.remove_if(&key, &is_own),
             false => records.swap(&key, known.as_deref(), &text_of(open.iter())),
         };
-        // Where nobody answers, the lease ends by itself.
+        // Where nobody answers, the lease runs out.
         if let Some(lease) = lease.filter(|_| kept.is_ok()) {
             let _ = self.shared.end(lease);
         }

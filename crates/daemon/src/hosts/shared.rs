@@ -9,7 +9,7 @@
 //!   where the coordinator has lost everything, also what this process does not know yet.
 //! - That a host is there is said by a lease, and by no clock.
 //! - No credential is kept: of those that hosts hand out there is the digest alone, written by a host and by none that was removed.
-//! - Who clients are is told also by a host that can write nothing.
+//! - A host that can write nothing still lets in the clients that it can read.
 //!
 //! Not here: what becomes of the answers (`member`).
 

@@ -225,7 +225,7 @@ impl Shared {
         waiting.lost.get_or_insert_with(|| why.into());
         waiting.by_number.clear();
         drop(waiting);
-        // A writer that is held up gives up by itself.
+        // A writer that is held up gives up after its own time limit.
         if let Ok(mut writer) = self.writer.try_lock() {
             writer.take();
         }

@@ -84,11 +84,7 @@ impl Census {
 
 /// The name in lower case, if that is another.
 fn lower(name: &[u8]) -> Option<Vec<u8>> {
-    match std::str::from_utf8(name) {
-        Ok(text) => Some(text.to_lowercase().into_bytes()),
-        Err(_) => Some(name.to_ascii_lowercase()),
-    }
-    .filter(|lower| lower != name)
+    Some(store::lower(name)).filter(|lower| lower != name)
 }
 
 impl Known {

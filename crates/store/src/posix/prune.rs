@@ -12,7 +12,7 @@ use super::beneath::is_mounted;
 use super::facts::{STAGING_PREFIX, mount_of};
 use super::list::read_directory;
 use super::shared::Shared;
-use crate::sink::{Fate, Prune};
+use crate::prune::{Fate, Prune};
 use crate::{Error, Result};
 use model::name::relative_path;
 use model::{Failure, Name, ObjectId};
@@ -205,7 +205,8 @@ impl Pruning<'_, '_> {
 #[cfg(test)]
 mod tests {
     use crate::posix::{PosixSink, beneath};
-    use crate::sink::{Fate, Prune, Sink};
+    use crate::prune::{Fate, Prune};
+    use crate::sink::Sink;
     use model::ObjectId;
     use std::os::unix::fs::symlink;
     use std::path::Path;

@@ -24,8 +24,9 @@ use super::sweep;
 use super::ticks::Ticks;
 use super::tree::Tree;
 use super::{facts, fence, host, list, parts};
+use crate::prune::Prune;
 use crate::sink::{
-    Decision, Journals, LinkRule, Linked, Parts, Prune, PublishRule, Sink, SinkLane, Staged, StagedFile, There,
+    Decision, Journals, LinkRule, Linked, Parts, PublishRule, Sink, SinkLane, Staged, StagedFile, There,
 };
 use crate::source::{Source, SourceFile};
 use crate::{BlockWriter, Engines, Error, Lines, Result, SinkFacts};
