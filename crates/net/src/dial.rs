@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use crate::connection::{Connection, connect_tls};
 use crate::error::{Error, ErrorKind};
 use crate::identity::Identity;
-use crate::socket::{limit_backoff, set_congestion, timespec};
+use crate::socket::{BACKOFF_MAX, limit_backoff, set_congestion, timespec};
 use crate::tls::ClientTls;
 
 const OPERATION: &str = "connect to";
@@ -114,7 +114,7 @@ pub fn pair() -> Result<(TcpStream, TcpStream), Error> {
 pub(crate) fn set_common_options(socket: &Socket) -> io::Result<()> {
     // Frames are written whole; waiting to fill a segment would only add latency.
     socket.set_tcp_nodelay(true)?;
-    limit_backoff(socket);
+    limit_backoff(socket, BACKOFF_MAX);
     // Finds a dead peer of an idle connection within 40 s, also where nothing else would, and keeps what forgets idle
     // connections on the way from forgetting this one. The kernel answers: a peer that waits for its disk is not dead.
     let keepalive =

@@ -190,13 +190,22 @@ pub fn set_max_pacing_rate(socket: &impl AsFd, bytes_per_second: u64) -> io::Res
 /// The longest that the kernel waits before it sends again what nothing answers: it doubles its patience each time, so that a path
 /// that was away for a while stays unused for as long again. With the 15 times that a kernel tries by default a connection lasts
 /// as long as nobody gives it up.
-const RTO_MAX: Duration = Duration::from_secs(3);
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(3);
+/// The same while little was tried in vain. 15 of these would be too few; the kernel takes no less.
+const BACKOFF_MAX_EAGER: Duration = Duration::from_secs(1);
+/// Tries in vain after which it is no longer little: some 7 s of silence.
+const EAGER_TRIES: u8 = 8;
 
-/// Has the kernel look for a path that is away at least every `RTO_MAX`. False where it cannot: before Linux 6.15.
-pub(crate) fn limit_backoff(socket: &impl AsFd) -> bool {
+/// How long the kernel may wait before it looks again for a path on which it has looked in vain so often.
+pub(crate) fn backoff_max(info: &TcpInfo) -> Duration {
+    if info.retransmits.max(info.probes) < EAGER_TRIES { BACKOFF_MAX_EAGER } else { BACKOFF_MAX }
+}
+
+/// Has the kernel look for a path that is away at least that often. False where it cannot: before Linux 6.15.
+pub(crate) fn limit_backoff(socket: &impl AsFd, longest: Duration) -> bool {
     /// Of `linux/tcp.h`, for which `libc` has no name yet.
     const TCP_RTO_MAX_MS: libc::c_int = 44;
-    let milliseconds = RTO_MAX.as_millis() as libc::c_int;
+    let milliseconds = longest.as_millis() as libc::c_int;
     // SAFETY: the pointer and length describe `milliseconds`, which outlives the call; the kernel only reads.
     let result = unsafe {
         libc::setsockopt(
@@ -271,7 +280,10 @@ mod tests {
         let (near, _far) = pair();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let numbers: Vec<u32> = release.split(['.', '-']).take(2).filter_map(|number| number.parse().ok()).collect();
-        assert!(limit_backoff(&near) || numbers < vec![6, 15], "Linux {release}");
+        for tries in [0, EAGER_TRIES] {
+            let longest = backoff_max(&TcpInfo { retransmits: tries, ..TcpInfo::default() });
+            assert!(limit_backoff(&near, longest) || numbers < vec![6, 15], "Linux {release}");
+        }
     }
 
     #[test]

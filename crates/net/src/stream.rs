@@ -28,7 +28,7 @@ use crate::record::{
     ALERT_RECORD_BYTES, HEADER_BYTES, KEY_UPDATE_RECORD_BYTES, PLAINTEXT_BYTES_MAX, RECORD_BYTES_MAX, RecordError,
     RecordLayer, SEALED_BYTES_MAX,
 };
-use crate::socket::{TcpInfo, timespec, wait_until};
+use crate::socket::{TcpInfo, backoff_max, limit_backoff, timespec, wait_until};
 
 /// Records that leave in one system call: a block of 128 KiB and its header. Over loopback, 4, 5 and 16 cost the same
 /// processor time per byte or more.
@@ -349,6 +349,15 @@ impl Aborter {
     /// What the kernel knows about the connection; `None` when it is gone.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         TcpInfo::sample(&self.socket.upgrade()?.tcp).ok()
+    }
+
+    /// The same, from a loop that comes about once a second: while it does, the kernel looks for a path that is away every second
+    /// at first, and less often before it would give the connection up.
+    pub fn watched_tcp_info(&self) -> Option<TcpInfo> {
+        let socket = self.socket.upgrade()?;
+        let info = TcpInfo::sample(&socket.tcp).ok()?;
+        limit_backoff(&socket.tcp, backoff_max(&info));
+        Some(info)
     }
 }
 

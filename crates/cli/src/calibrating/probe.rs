@@ -56,6 +56,8 @@ const SMALL_BYTES: u64 = 1 << 10;
 /// Sizes of the small-file curve, and at most how many files of each.
 const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10, 200), (4 << 20, 16), (64 << 20, 2)];
 const CURVE_STREAMS: u32 = 4;
+/// Runs that take more than so many times what the profile wants are of slow storage.
+const SLOW_TIMES: f64 = 3.0;
 /// What runs may leave at the destination before it is removed.
 const HELD_BYTES_MAX: u64 = 8 << 30;
 
@@ -254,7 +256,7 @@ impl<'a> Prober<'a> {
         let free = (part != Part::Engine).then_some(None);
         let all: Vec<_> = streams.iter().copied().map(Some).chain(free).collect();
         for (asked, is_repetition) in self.order(&all) {
-            if is_repetition && self.is_late() {
+            if is_repetition && self.has_no_time_for_repetitions(&runs) {
                 self.notes.push(format!("{}: repetitions were omitted because the time ran out", part.word()));
                 break;
             }
@@ -326,6 +328,17 @@ impl<'a> Prober<'a> {
     /// Nothing is repeated any more, so that the rest ends in time.
     fn is_late(&self) -> bool {
         self.started.elapsed() > self.profile.budget
+    }
+
+    /// Where runs take so much longer than they should, that is left which tells more: the ways of using storage.
+    fn has_no_time_for_repetitions(&self, runs: &[Run]) -> bool {
+        let slow = self.warm_up() + SLOW_TIMES * self.profile.run.as_secs_f64();
+        self.is_late() || runs.iter().any(|run| run.seconds > slow)
+    }
+
+    /// Nothing is begun any more that is not a run of the one kind that a part has to have.
+    fn is_over(&self) -> bool {
+        self.started.elapsed() > self.profile.budget * 4 / 3
     }
 
     /// Every setting once, in random order, and then again; with whether it is a repetition.

@@ -160,7 +160,7 @@ impl Session {
 
     /// How long ago the peer was heard on the control stream.
     fn heard_ms(&self) -> u32 {
-        let info = self.connection.get().and_then(Aborter::tcp_info);
+        let info = self.connection.get().and_then(Aborter::watched_tcp_info);
         info.map_or(0, |info| info.last_data_received_ms)
     }
 

@@ -143,7 +143,7 @@ fn is_straggler(stands_since: Instant, others_last: Instant) -> bool {
 impl Watched {
     /// Looks whether anything moved on the stream; one that has nothing to move does not stand still.
     fn note_progress(&mut self, now: Instant) -> Option<TcpInfo> {
-        let info = self.aborter.tcp_info()?;
+        let info = self.aborter.watched_tcp_info()?;
         let progressed_bytes = info.bytes_acked + info.bytes_received;
         self.is_receiving = info.bytes_received > info.bytes_acked;
         if progressed_bytes != self.progressed_bytes {

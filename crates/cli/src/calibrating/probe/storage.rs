@@ -1,6 +1,8 @@
 //! The runs of a calibration that are about storage: reading what is there, and the ways of using either side.
 
-use super::{BYTES_MAX, BYTES_MIN, FILES, Prober, STORAGE_STREAMS, STORED_FILE_BYTES, generated, long_files};
+use super::{
+    BYTES_MAX, BYTES_MIN, FILES, Prober, SLOW_TIMES, STORAGE_STREAMS, STORED_FILE_BYTES, generated, long_files,
+};
 use crate::exit::Result;
 use model::Location;
 use model::options::{Depths, Engine};
@@ -14,6 +16,8 @@ use std::path::{Path, PathBuf};
 const ENGINES: [(Engine, u32); 5] =
     [(Engine::Auto, 0), (Engine::Plain, 0), (Engine::Uring, 4), (Engine::Uring, 8), (Engine::Uring, 32)];
 const READ_FILES_MAX: usize = 64;
+/// Every stream has some of its own.
+const READ_FILES_MIN: usize = 8;
 /// Of files that are there, what is read.
 const READ_BYTES_MAX: u64 = 1 << 30;
 /// Less is over before it says anything of storage, where there is more.
@@ -41,7 +45,8 @@ impl Prober<'_> {
 
     pub(super) fn read(&mut self, source: &Path) -> Result<()> {
         let most = if self.profile.name == "quick" { READ_FILE_BYTES_QUICK } else { READ_FILE_BYTES_MAX };
-        let files = &largest(source, most)[..];
+        let found = largest(source, most);
+        let mut files = &found[..];
         if files.is_empty() {
             let most = ByteCount(most);
             self.notes.push(format!(
@@ -51,10 +56,12 @@ impl Prober<'_> {
         }
         let mut runs = Vec::new();
         for (streams, is_repetition) in self.order(&STORAGE_STREAMS) {
-            if is_repetition && self.is_late() {
+            if is_repetition && self.has_no_time_for_repetitions(&runs) {
                 break;
             }
-            runs.push(self.read_once(files, streams)?);
+            let run = self.read_once(files, streams)?;
+            files = &files[..files_enough(files.len(), run.seconds / self.profile.run.as_secs_f64())];
+            runs.push(run);
         }
         self.measured.push(Measured::new(Part::Read, runs));
         self.each_engine(Part::Read, &mut |prober, streams, _| prober.read_once(files, streams))
@@ -74,8 +81,16 @@ impl Prober<'_> {
         let rate = |run: &Run| bytes_of(run) / run.seconds;
         let Some(best) = self.runs_of(part).max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
         let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
-        for (place, _) in self.order(&places) {
-            if self.is_late() {
+        let mut order = self.order(&places);
+        // Without it the others would be held against nothing, should the time run out.
+        let usual = order.iter().position(|(place, _)| *place == 0).unwrap_or(0);
+        order.swap(0, usual);
+        for (place, is_repetition) in order {
+            if if is_repetition { self.is_late() } else { self.is_over() } {
+                let ways = part.word();
+                self.notes.push(format!(
+                    "{ways}: not every storage engine was tried as often as the others, because the time ran out"
+                ));
                 break;
             }
             let (engine, depth) = ENGINES[place as usize];
@@ -88,6 +103,12 @@ impl Prober<'_> {
         }
         Ok(())
     }
+}
+
+/// Of so many files, all of which took so many times what a run should, those that take about as long as it may.
+fn files_enough(files: usize, times: f64) -> usize {
+    let enough = (files as f64 * SLOW_TIMES / times).ceil() as usize;
+    enough.max(READ_FILES_MIN).min(files)
 }
 
 /// Some of the largest files below a directory.
@@ -135,6 +156,12 @@ fn drop_from_cache(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_files_that_are_read_slowly_fewer_are_read_again() {
+        assert_eq!([files_enough(64, 1.0), files_enough(64, SLOW_TIMES), files_enough(3, 90.0)], [64, 64, 3]);
+        assert_eq!([files_enough(64, SLOW_TIMES * 4.0), files_enough(64, 90.0 * SLOW_TIMES)], [16, 8]);
+    }
 
     #[test]
     fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {
