@@ -19,7 +19,7 @@ mod slow;
 
 pub(super) use self::frame::{Frame, REST_HEAD, What};
 pub(super) use self::journal::{Told, Untold, settled_in};
-pub(crate) use self::slow::is_slow;
+pub(crate) use self::slow::{is_slow, is_slow_within};
 use super::large::{Kept, Large};
 use crate::job::End;
 use crate::limits::STALL_REMEMBERED;

@@ -13,7 +13,7 @@ mod within;
 use super::ReceiveJob;
 use super::commit;
 use super::gather::Place;
-use super::hold::is_slow;
+use super::hold::is_slow_within;
 use super::large::{Claimed, Large, QUEUED_FILE_BYTES, Turn, kind_of};
 use super::listed::{Expected, Listed};
 use super::queue::Item;
@@ -26,11 +26,18 @@ use model::mutant;
 use model::options::Verify;
 use model::progress::{LaneTimes, Stage};
 use model::{Digest, DigestAlgorithm, Entry, Extent, FailureKind};
+use os::time::Instant;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{BlockWriter, Durability, Engines, Late, SinkLane, StagedFile};
 use wire::data::{ChunkHeader, ChunkTrailer, PackRow, Status};
 use wire::message::{ExtentRecord, Held};
 use wire::{CloseCode, Message, Refusal};
+
+/// A lane that has waited for storage for so long tells whether a queue is worth a probe.
+const HELD_UP: Duration = Duration::from_millis(250);
+/// How often it looks, in the middle of a chunk, whether a queue pays by now.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a lane does with content, wherever it comes from.
 pub(crate) struct Writer<'a> {
@@ -42,6 +49,8 @@ pub(crate) struct Writer<'a> {
     pub clock: LaneClock,
     engines: Engines,
     queue: Option<Box<dyn BlockWriter>>,
+    /// When it looked last whether a queue pays.
+    looked: Instant,
     open: Option<OpenChunk>,
     /// Of the stream that this lane reads.
     breaker: Breaker,
@@ -107,7 +116,8 @@ impl<'a> Writer<'a> {
         // What is read back is looked for by name.
         let is_published_at_once = job.durability != Durability::Group && job.options.verify != Verify::Reread;
         let (sink, engines) = (job.sink.lane(is_published_at_once)?, job.engines());
-        Ok(Writer { job, place, sink, clock, engines, queue: None, open: None, breaker })
+        let (queue, open, looked) = (None, None, Instant::now());
+        Ok(Writer { job, place, sink, clock, engines, queue, looked, open, breaker })
     }
 
     /// The holder whose content has to be compared with what the lead told.
@@ -281,16 +291,7 @@ impl<'a> Writer<'a> {
         };
         match large.file(self.job) {
             Ok(Some(file)) => {
-                if self.queue.is_none() {
-                    if large.size_bytes >= QUEUED_FILE_BYTES && !self.job.is_probed() && self.is_held_up() {
-                        self.job.probe_storage();
-                    }
-                    self.queue = self.job.sink.writer(&self.engines);
-                    if let Some(queue) = &self.queue {
-                        let _ = self.job.engine_used.set(queue.name());
-                    }
-                }
-                // Its blocks start at the chunk's start.
+                self.look_for_queue(large.size_bytes);
                 Target::Large(large, file, self.queue.is_some(), turn)
             }
             Ok(None) => Target::Drop,
@@ -301,8 +302,34 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn is_held_up(&self) -> bool {
-        is_slow(&LaneTimes::default(), &self.clock.times())
+    /// Has storage probed that holds this lane up, and takes the queue if it pays by now.
+    fn look_for_queue(&mut self, size_bytes: u64) {
+        if self.queue.is_some() {
+            return;
+        }
+        let is_held_up = || is_slow_within(&LaneTimes::default(), &self.clock.times(), HELD_UP);
+        if size_bytes >= QUEUED_FILE_BYTES && !self.job.is_probed() && is_held_up() {
+            self.job.probe_storage();
+        }
+        self.queue = self.job.sink.writer(&self.engines);
+        if let Some(queue) = &self.queue {
+            let _ = self.job.engine_used.set(queue.name());
+        }
+    }
+
+    /// In the middle of a chunk, whose rest may take seconds on slow storage.
+    fn look_again(&mut self) {
+        let now = Instant::now();
+        if self.queue.is_some() || now - self.looked < LOOK_INTERVAL {
+            return;
+        }
+        self.looked = now;
+        let Some(OpenChunk { target: Target::Large(large, ..), error: None, .. }) = &self.open else { return };
+        let size_bytes = large.size_bytes;
+        self.look_for_queue(size_bytes);
+        if let Some(OpenChunk { target: Target::Large(_, _, is_queued, _), .. }) = &mut self.open {
+            *is_queued = self.queue.is_some();
+        }
     }
 
     /// Whether blocks of the open chunk go through the queue.
@@ -365,6 +392,7 @@ impl<'a> Writer<'a> {
         }
         open.at += block.len() as u64;
         self.clock.enter(Stage::Open);
+        self.look_again();
     }
 
     /// Writes a block that lies elsewhere, through the queue if the open chunk is written by one.

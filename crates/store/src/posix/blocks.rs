@@ -17,7 +17,7 @@ use os::time::Instant;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Bytes that take longer than this on average make a trial worth its memory: no page cache and no fast disk is so slow.
@@ -99,7 +99,32 @@ impl ExtentReader {
         if extent.length() <= BLOCK_BYTES && !self.is_asked_for {
             return crate::read_by_blocks(file, extent, block, each);
         }
-        self.judge(descriptor, extent);
+        let mut at = extent.start;
+        loop {
+            self.judge(descriptor, Extent::new(at, extent.end));
+            // Before it is decided, a slow extent is not read to its end by plain calls.
+            let is_judged_again = self.undecided.is_some() && self.queue.is_none();
+            let end = if is_judged_again { extent.end.min(at + JUDGED_BYTES) } else { extent.end };
+            let mut goes_on = true;
+            let got = self.read_part(file, descriptor, Extent::new(at, end), block, &mut |block| {
+                goes_on = each(block);
+                goes_on
+            })?;
+            at += got;
+            if at < end || at >= extent.end || !goes_on {
+                return Ok(at - extent.start);
+            }
+        }
+    }
+
+    fn read_part(
+        &mut self,
+        file: &dyn SourceFile,
+        descriptor: BorrowedFd<'_>,
+        extent: Extent,
+        block: &mut [u8],
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64> {
         let is_timed = self.undecided.is_some();
         match &mut self.queue {
             Some((queue, _)) if is_timed => {
@@ -221,7 +246,36 @@ fn read_queued(
 #[derive(Clone, Default)]
 pub(super) struct WriteVerdict(Arc<OnceLock<Verdict>>);
 
+/// Devices on which a queue won lately, in this process: on slow storage it takes a second of each job to find that out anew.
+static WON: Mutex<Vec<(u64, Instant, Verdict)>> = Mutex::new(Vec::new());
+const WON_MAX: usize = 64;
+/// Storage may change, and is raced again.
+const WON_AGE: Duration = Duration::from_secs(600);
+
 impl WriteVerdict {
+    /// With what is remembered of a directory's device.
+    pub fn recalled(directory: BorrowedFd<'_>) -> WriteVerdict {
+        device_of(directory).map_or_else(WriteVerdict::default, WriteVerdict::recalled_of)
+    }
+
+    fn recalled_of(device: u64) -> WriteVerdict {
+        let verdict = WriteVerdict::default();
+        let won = WON.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., won)) = won.iter().find(|(at, since, _)| *at == device && since.elapsed() < WON_AGE) {
+            let _ = verdict.0.set(Verdict { reason: format!("{}, in an earlier job", won.reason), ..won.clone() });
+        }
+        verdict
+    }
+
+    fn remember(device: u64, found: &Verdict) {
+        let mut won = WON.lock().unwrap_or_else(PoisonError::into_inner);
+        won.retain(|(at, ..)| *at != device);
+        if found.chosen != EngineKind::PreadPwrite && won.len() < WON_MAX {
+            won.push((device, Instant::now(), found.clone()));
+        }
+        won.retain(|(_, since, _)| since.elapsed() < WON_AGE);
+    }
+
     /// Races beside the running transfer. The thread keeps nothing of the sink but the directory.
     pub fn find(&self, directory: Arc<OwnedFd>, engines: &Engines, is_durable: bool) {
         if engines.requested != Engine::Auto {
@@ -231,6 +285,9 @@ impl WriteVerdict {
         let probe = move || {
             let found = engine::probe_write(directory.as_fd(), is_durable, PROBE_BUDGET);
             account.note(format!("probe of the destination: {}", found.reason));
+            if let Some(device) = device_of(directory.as_fd()) {
+                WriteVerdict::remember(device, &found);
+            }
             let _ = verdict.set(found);
         };
         if let Err(e) = os::thread::spawn("probe", probe) {
@@ -257,6 +314,10 @@ impl WriteVerdict {
         engines.account.note(format!("writes by {}{fallback}, {} in flight: {why}", queue.engine(), shape.depth));
         Some(Box::new(QueueWriter { queue, _memory: memory }))
     }
+}
+
+fn device_of(directory: BorrowedFd<'_>) -> Option<u64> {
+    Some(rustix::fs::fstat(directory).ok()?.st_dev)
 }
 
 struct QueueWriter {
@@ -295,7 +356,6 @@ mod tests {
     use crate::posix::{PosixSink, PosixSource, beneath};
     use crate::{Account, Found, PublishRule, Sink, Source, SourceLane, SourceObject};
     use model::{Entry, Generation, Kind, Name, ObjectId};
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     const BYTES: usize = (3 << 20) + 4099;
@@ -328,6 +388,22 @@ mod tests {
     fn engines(requested: Engine, free: usize) -> (Engines, Arc<Room>) {
         let room = Arc::new(Room { free: Arc::new(AtomicUsize::new(free)), notes: Mutex::default() });
         (Engines { requested, depth: 0, account: room.clone() }, room)
+    }
+
+    #[test]
+    fn a_queue_that_won_is_remembered_for_its_device_until_it_loses_there() {
+        let device = u64::MAX;
+        let verdict = |chosen, reason: &str| Verdict {
+            chosen,
+            plain_bytes_per_second: None,
+            uring_bytes_per_second: None,
+            reason: reason.to_owned(),
+        };
+        let recalled = || WriteVerdict::recalled_of(device).0.get().map(|verdict| verdict.reason.clone());
+        WriteVerdict::remember(device, &verdict(EngineKind::UringDirect, "it won"));
+        assert_eq!(recalled(), Some("it won, in an earlier job".to_owned()));
+        WriteVerdict::remember(device, &verdict(EngineKind::PreadPwrite, "it lost"));
+        assert_eq!(recalled(), None);
     }
 
     fn content() -> Vec<u8> {

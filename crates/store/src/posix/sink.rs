@@ -53,6 +53,7 @@ impl PosixSink {
     /// bits for (files, directories) instead of the source's less the umask.
     pub fn new(root: Arc<OwnedFd>, destination: Arc<OwnedFd>, chmod: Option<(u32, u32)>) -> PosixSink {
         let tree = Tree::default();
+        let verdict = WriteVerdict::recalled(destination.as_fd());
         tree.insert_base(ObjectId::ROOT.0, destination, b"");
         let shared = Shared {
             tree,
@@ -75,7 +76,7 @@ impl PosixSink {
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
             spellings: Spellings::default(),
             ticks: Ticks::default(),
-            verdict: WriteVerdict::default(),
+            verdict,
         };
         PosixSink { shared: Arc::new(shared) }
     }

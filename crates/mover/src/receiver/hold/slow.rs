@@ -10,11 +10,16 @@ const TELLING: Duration = Duration::from_millis(500);
 
 /// Whether lanes spent most of their time between two looks waiting for storage.
 pub(crate) fn is_slow(before: &LaneTimes, now: &LaneTimes) -> bool {
+    is_slow_within(before, now, TELLING)
+}
+
+/// The same, told by so short a time.
+pub(crate) fn is_slow_within(before: &LaneTimes, now: &LaneTimes, telling: Duration) -> bool {
     let since = |stage: Stage| now.stage_ns[stage as usize].saturating_sub(before.stage_ns[stage as usize]);
     let storage: u64 = [Stage::Create, Stage::Write, Stage::Sync, Stage::Publish].map(since).iter().sum();
     let computing = now.cpu_ns.saturating_sub(before.cpu_ns) + now.cpu_wait_ns.saturating_sub(before.cpu_wait_ns);
     let total = now.total_ns().saturating_sub(before.total_ns());
-    total >= TELLING.as_nanos() as u64 && storage.saturating_sub(computing) as f64 > SLOW * total as f64
+    total >= telling.as_nanos() as u64 && storage.saturating_sub(computing) as f64 > SLOW * total as f64
 }
 
 #[cfg(test)]
@@ -34,5 +39,6 @@ mod tests {
         assert!(!is_slow(&before, &times(1000, 200, 950)), "it copies into the page cache");
         assert!(!is_slow(&before, &times(400, 1100, 150)), "the network is slower");
         assert!(!is_slow(&before, &times(300, 100, 50)), "too short");
+        assert!(is_slow_within(&before, &times(300, 100, 50), TELLING / 4));
     }
 }

@@ -28,6 +28,9 @@ use super::{BlockWriter, EngineKind, Fallback, Shape, writer};
 /// others, and a race this short is right to about 10 %.
 pub const GAIN_MIN: f64 = 1.2;
 
+/// So much faster is no matter of noise on storage that is slow itself.
+const GAIN_CLEAR: f64 = 3.0;
+
 /// How long a lap may exceed its slice of the budget before it is given up.
 pub const STALL_MAX: Duration = Duration::from_secs(1);
 
@@ -121,7 +124,10 @@ impl Race {
             {
                 score.take(prepare(kind, lap).and_then(|lap| run_lap(kind, self.slice, lap)));
             }
-            if started.elapsed() > 2 * LAPS * self.slice {
+            // Where each request takes long, both have overrun their slices, and one round that is this clear is enough.
+            let is_clear = gain(&plain, &uring).is_some_and(|gain| gain >= GAIN_CLEAR);
+            let patience = if is_clear { LAPS * self.slice } else { 2 * LAPS * self.slice };
+            if started.elapsed() > patience {
                 break;
             }
         }
