@@ -30,6 +30,14 @@ pub fn stop_by(flag: &Arc<AtomicBool>) {
     let _ = STOP.set(flag.clone());
 }
 
+/// What buckets may hold of content beside the blocks of streams: as much as those (`--memory`).
+pub fn grant(memory_bytes: usize) {
+    #[cfg(feature = "object")]
+    buckets().grant(memory_bytes as u64);
+    #[cfg(not(feature = "object"))]
+    let _ = memory_bytes;
+}
+
 #[cfg(any(feature = "object", feature = "dav"))]
 fn stop() -> Stop {
     STOP.get().cloned().map_or_else(Stop::default, Stop::by)

@@ -5,13 +5,16 @@
 use crate::http::{Asked, Said, serve};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io;
-use std::net::TcpListener;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+/// The pass that a server makes for whoever asks it for one.
+pub const MACAROON: &str = "MDAxY2xvY2F0aW9uIGZha2U";
 
 /// How a server is; the default is what XRootD 5.5 does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,6 +83,23 @@ pub fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
+/// One request to another server; the status and the body of its answer.
+fn request(method: &str, url: &str, pass: Option<&str>, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    let rest = url.strip_prefix("http://").ok_or(io::ErrorKind::Unsupported)?;
+    let (authority, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let pass = pass.map_or(String::new(), |pass| format!("Authorization: {pass}\r\n"));
+    let head = format!("{method} {target} HTTP/1.1\r\nContent-Length: {}\r\n{pass}\r\n", body.len());
+    let mut stream = TcpStream::connect(authority)?;
+    stream.write_all(&[head.as_bytes(), body].concat())?;
+    // The other server answers, finds that nothing follows, and closes the connection.
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
+    let status = std::str::from_utf8(&answer[..end]).ok().and_then(|head| head.split(' ').nth(1)?.parse().ok());
+    Ok((status.ok_or(io::ErrorKind::InvalidData)?, answer.split_off(end + 4)))
+}
+
 impl Server {
     fn path(&self, name: &[u8]) -> PathBuf {
         let name = name.strip_prefix(b"/").unwrap_or(name);
@@ -96,6 +116,11 @@ impl Server {
             "MKCOL" if path.exists() => Ok(Said::new(405, b"")),
             "MKCOL" => fs::create_dir(&path).map(|()| Said::new(201, b"")),
             "MOVE" => self.rename(&path, asked),
+            "COPY" => self.copy(&path, asked),
+            // As dCache answers.
+            "POST" if asked.header("content-type") == Some("application/macaroon-request") => {
+                Ok(Said::new(200, format!("{{\"macaroon\": \"{MACAROON}\", \"uri\": {{}}}}").as_bytes()))
+            }
             // Whatever is in it.
             "DELETE" if path.is_dir() => fs::remove_dir_all(&path).map(|()| Said::new(204, b"")),
             "DELETE" => fs::remove_file(&path).map(|()| Said::new(204, b"")),
@@ -137,6 +162,30 @@ impl Server {
         }
         fs::rename(path, &to)?;
         Ok(Said::new(if is_there { 204 } else { 201 }, b""))
+    }
+
+    /// Fetches a file from `Source`, or sends it to `Destination`, and tells how that went by markers, as dCache and XRootD do.
+    fn copy(&self, path: &Path, asked: &Asked) -> io::Result<Said> {
+        let pass = asked.header("transferheaderauthorization");
+        let status = match (asked.header("source"), asked.header("destination")) {
+            (Some(url), _) => {
+                let (status, content) = request("GET", url, pass, b"")?;
+                if status == 200 {
+                    fs::write(path, content)?;
+                }
+                status
+            }
+            (None, Some(url)) => request("PUT", url, pass, &fs::read(path)?)?.0,
+            (None, None) => return Ok(Said::new(400, b"")),
+        };
+        let end = match status {
+            200 | 201 | 204 => "success: Created".to_owned(),
+            status => format!("failure: the other server answered with status {status}"),
+        };
+        let bytes = fs::metadata(path).map_or(0, |of| of.len());
+        let marker = format!("    Timestamp: 1\n    Stripe Index: 0\n    Stripe Bytes Transferred: {bytes}\n");
+        let markers = format!("Perf Marker\n{marker}    Total Stripe Count: 1\nEnd\n{end}\n");
+        Ok(Said::new(202, markers.as_bytes()))
     }
 
     fn get(&self, path: &Path, asked: &Asked) -> io::Result<Said> {

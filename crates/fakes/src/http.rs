@@ -1,8 +1,12 @@
 //! As much of a server's HTTP as the fake store needs.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
+/// An answer that drips comes in so many pieces, one after each pause.
+const DRIPS: usize = 64;
+const DRIP_PAUSE: Duration = Duration::from_millis(2);
 /// Headers that a store keeps with an object, beside those of `x-amz-meta-`.
 const KEPT: [&str; 7] = [
     "content-type",
@@ -28,6 +32,9 @@ pub struct Said {
     pub is_head: bool,
     pub is_lost: bool,
     pub is_cut: bool,
+    /// Nothing is said for as long as the client waits.
+    pub is_stalled: bool,
+    pub is_dripping: bool,
 }
 
 impl Asked {
@@ -50,12 +57,19 @@ impl Asked {
 
 impl Said {
     pub fn new(status: u16, body: &[u8]) -> Said {
-        Said { status, headers: Vec::new(), body: body.to_vec(), is_head: false, is_lost: false, is_cut: false }
+        let (is_head, is_lost, is_cut, is_stalled, is_dripping) = Default::default();
+        Said { status, headers: Vec::new(), body: body.to_vec(), is_head, is_lost, is_cut, is_stalled, is_dripping }
     }
 
     /// What it says of a name, if it says anything, is something else.
     pub fn instead(mut self, name: &str, value: &str) -> Said {
         self.headers.iter_mut().filter(|(known, _)| known == name).for_each(|(_, said)| value.clone_into(said));
+        self
+    }
+
+    /// It says nothing of names that begin so.
+    pub fn without(mut self, prefix: &str) -> Said {
+        self.headers.retain(|(known, _)| !known.starts_with(prefix));
         self
     }
 
@@ -67,13 +81,21 @@ impl Said {
 
 /// Answers requests on one connection until it ends.
 pub fn serve(stream: TcpStream, answer: &dyn Fn(&Asked) -> Said) {
+    serve_unless(stream, &|_| false, answer);
+}
+
+/// The same. A request whose head `is_reset` is not heard to its end: the connection ends within its body.
+pub fn serve_unless(stream: TcpStream, is_reset: &dyn Fn(&Asked) -> bool, answer: &dyn Fn(&Asked) -> Said) {
     // Head and body are two writes: the second would wait for the first's acknowledgement.
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
-    while let Some(asked) = read(&mut reader, &mut stream) {
+    while let Some(asked) = read(&mut reader, &mut stream, is_reset) {
         let said = answer(&asked);
-        if said.is_lost {
+        if said.is_stalled {
+            let _ = reader.read(&mut [0]);
+        }
+        if said.is_lost || said.is_stalled {
             return;
         }
         let mut head = format!("HTTP/1.1 {} X\r\n", said.status);
@@ -85,13 +107,26 @@ pub fn serve(stream: TcpStream, answer: &dyn Fn(&Asked) -> Said) {
         }
         let body = if said.is_head || asked.method == "HEAD" { &[][..] } else { &said.body[..] };
         let body = if said.is_cut { &body[..body.len() / 2] } else { body };
-        if stream.write_all((head + "\r\n").as_bytes()).is_err() || stream.write_all(body).is_err() || said.is_cut {
+        head += "\r\n";
+        let sent = match said.is_dripping {
+            true => drip(&mut stream, &[head.as_bytes(), body].concat()),
+            false => stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)),
+        };
+        if sent.is_err() || said.is_cut {
             return;
         }
     }
 }
 
-fn read(reader: &mut impl BufRead, stream: &mut TcpStream) -> Option<Asked> {
+fn drip(stream: &mut TcpStream, answer: &[u8]) -> io::Result<()> {
+    for piece in answer.chunks(answer.len().div_ceil(DRIPS)) {
+        std::thread::sleep(DRIP_PAUSE);
+        stream.write_all(piece)?;
+    }
+    Ok(())
+}
+
+fn read(reader: &mut impl BufRead, stream: &mut TcpStream, is_reset: &dyn Fn(&Asked) -> bool) -> Option<Asked> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
     let mut words = line.split(' ');
@@ -103,25 +138,31 @@ fn read(reader: &mut impl BufRead, stream: &mut TcpStream) -> Option<Asked> {
         let Some((name, value)) = line.trim_end().split_once(": ") else { break };
         headers.push((name.to_ascii_lowercase(), value.to_owned()));
     }
-    let value = |name: &str| headers.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
-    if value("expect") == Some("100-continue") {
+    let mut asked = Asked { method, target, headers, body: Vec::new() };
+    let length: usize = asked.header("content-length").map_or(0, |value| value.parse().unwrap());
+    if is_reset(&asked) {
+        // What is not read of it has the connection reset when it is closed.
+        let _ = reader.read_exact(&mut vec![0; length / 2]);
+        return None;
+    }
+    if asked.header("expect") == Some("100-continue") {
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
     }
-    let mut body = vec![0; value("content-length").map_or(0, |value| value.parse().unwrap())];
-    reader.read_exact(&mut body).ok()?;
-    let mut is_more = value("transfer-encoding") == Some("chunked");
+    asked.body = vec![0; length];
+    reader.read_exact(&mut asked.body).ok()?;
+    let mut is_more = asked.header("transfer-encoding") == Some("chunked");
     while is_more {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;
         let length = usize::from_str_radix(line.trim_end(), 16).ok()?;
-        let start = body.len();
+        let start = asked.body.len();
         // With the line end behind it.
-        body.resize(start + length + 2, 0);
-        reader.read_exact(&mut body[start..]).ok()?;
-        body.truncate(start + length);
+        asked.body.resize(start + length + 2, 0);
+        reader.read_exact(&mut asked.body[start..]).ok()?;
+        asked.body.truncate(start + length);
         is_more = length > 0;
     }
-    Some(Asked { method, target, headers, body })
+    Some(asked)
 }
 
 pub fn decoded(text: &str) -> String {

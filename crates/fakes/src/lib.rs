@@ -6,19 +6,24 @@
 pub mod dav;
 pub mod etcd;
 pub mod http;
+mod fault;
+mod listing;
 
 use aws_lc_rs::{digest, hmac};
 use data_encoding::{BASE64, HEXLOWER};
+pub use fault::Fault;
+use fault::{Order, Orders, error};
 use http::{Asked, Said};
 use model::DigestAlgorithm;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub const BUCKET: &str = "bkt";
 pub const SECRET: &str = "fake-secret-0123456789";
+/// Of longer content a store that keeps none looks at no checksum: that would take longer than all else it does.
+const NULL_LOOKS_AT_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Default)]
 pub struct Object {
@@ -27,6 +32,8 @@ pub struct Object {
     pub meta: Vec<(String, String)>,
     pub crc: Option<u64>,
     pub stored: u64,
+    /// In place of bytes.
+    pub zeros: usize,
 }
 
 #[derive(Default)]
@@ -36,51 +43,11 @@ pub struct Upload {
     pub parts: BTreeMap<u32, Vec<u8>>,
 }
 
-/// What goes wrong with a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    Status(u16),
-    /// It is busy, and may be asked again without waiting.
-    AtOnce,
-    /// A success that is none.
-    OkWithError,
-    OkEmpty,
-    /// It is carried out, and the connection ends before it is answered.
-    LostAnswer,
-    /// The body ends half way.
-    Cut,
-    /// A byte of the body is another one.
-    Flipped,
-    /// Whole objects where a range was asked for.
-    NoRange,
-    /// More follows what was asked for, and the length tells so.
-    Longer,
-    /// It passes the condition over, and sends what was written since.
-    OtherVersion,
-    /// Somebody on the way has compressed it.
-    Packed,
-    /// A redirect to another host.
-    Abroad,
-    /// The keys were good once.
-    Expired,
-    /// The checksum that is told is one of checksums of parts.
-    Composite,
-}
-
-struct Rule {
-    method: &'static str,
-    /// In path and query.
-    holds: &'static str,
-    passes: u32,
-    times: u32,
-    fault: Fault,
-}
-
 #[derive(Default)]
 pub struct State {
     pub objects: BTreeMap<String, Object>,
     pub uploads: BTreeMap<String, Upload>,
-    rules: Vec<Rule>,
+    orders: Orders,
     pub fired: u32,
     pub requests: Vec<String>,
     next: u64,
@@ -112,6 +79,20 @@ pub struct State {
     pub forgets_requests: bool,
     /// The region that it takes signatures for.
     pub region: String,
+    /// It takes content whatever the checksum says, and tells none.
+    pub takes_damage: bool,
+    /// It keeps the lengths of what it is sent alone, and zeros are read: for measurements of whoever sends and reads.
+    pub is_null: bool,
+}
+
+impl Object {
+    fn length(&self) -> usize {
+        self.bytes.len() + self.zeros
+    }
+
+    fn part(&self, start: usize, end: usize) -> Vec<u8> {
+        if self.zeros > 0 { vec![0; end - start] } else { self.bytes[start..end].to_vec() }
+    }
 }
 
 #[derive(Clone)]
@@ -131,7 +112,9 @@ impl Fake {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = server.clone();
-                std::thread::spawn(move || http::serve(stream, &|asked| server.answer(asked)));
+                std::thread::spawn(move || {
+                    http::serve_unless(stream, &|asked| server.is_reset(asked), &|asked| server.answer(asked));
+                });
             }
         });
         fake
@@ -139,7 +122,7 @@ impl Fake {
 
     /// Has requests go wrong that hold a text: after so many that do not, so many times.
     pub fn order(&self, method: &'static str, holds: &'static str, passes: u32, times: u32, fault: Fault) {
-        self.state.lock().unwrap().rules.push(Rule { method, holds, passes, times, fault });
+        self.state.lock().unwrap().orders.take(Order { method, holds, passes, times, fault });
     }
 
     pub fn put(&self, key: &str, bytes: &[u8]) {
@@ -159,6 +142,15 @@ impl Fake {
         self.state.lock().unwrap().requests.iter().filter(|request| request.contains(holds)).count()
     }
 
+    /// Whether a request of which the head has come is not heard to its end.
+    fn is_reset(&self, asked: &Asked) -> bool {
+        let mut state = self.state.lock().unwrap();
+        let line = format!("{} {}", asked.method, asked.target);
+        let is_reset = state.orders.draw(&asked.method, &line, true).is_some();
+        state.fired += u32::from(is_reset);
+        is_reset
+    }
+
     fn answer(&self, asked: &Asked) -> Said {
         let mut state = self.state.lock().unwrap();
         let line = format!("{} {}", asked.method, asked.target);
@@ -168,39 +160,12 @@ impl Fake {
         let delay = state.delay;
         let fault = state.fault(&asked.method, &line);
         let date = http::date(now() + state.ahead_seconds);
-        let mut said = match fault {
-            Some(Fault::Status(403)) => error(403, "AccessDenied"),
-            Some(Fault::Status(status)) => error(status, if status == 503 { "SlowDown" } else { "InternalError" }),
-            Some(Fault::AtOnce) => error(503, "SlowDown").with("retry-after", "0"),
-            Some(Fault::Expired) => error(400, "ExpiredToken"),
-            // It is not carried out.
-            Some(Fault::OkWithError) => Said::new(200, b"<Error><Code>InternalError</Code></Error>"),
-            Some(Fault::Abroad) => Said::new(307, b"").with("location", "http://127.0.0.1:1/"),
-            _ => state.check(asked).unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange))),
+        let said = fault.and_then(Fault::instead).or_else(|| state.check(asked));
+        let said = said.unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange)));
+        let said = match fault {
+            Some(fault) => fault.bend(said),
+            None => said,
         };
-        match fault {
-            Some(Fault::OkEmpty) => said = Said::new(200, b""),
-            Some(Fault::Composite) => {
-                let said_of = [("x-amz-checksum-crc64nvme", "AAAAAAAAAAE="), ("x-amz-checksum-type", "COMPOSITE")];
-                said = said_of.into_iter().fold(said, |said, (name, value)| said.instead(name, value));
-            }
-            Some(Fault::Longer) => said.body.extend_from_slice(&[7; 4096]),
-            Some(Fault::OtherVersion) => {
-                said.body.reverse();
-                said = said.instead("etag", "\"another\"");
-            }
-            Some(Fault::Packed) => {
-                said.body.truncate(said.body.len() / 2);
-                said = said.with("content-encoding", "gzip");
-            }
-            Some(Fault::LostAnswer) => said.is_lost = true,
-            Some(Fault::Cut) => said.is_cut = true,
-            Some(Fault::Flipped) if !said.body.is_empty() => {
-                let middle = said.body.len() / 2;
-                said.body[middle] ^= 1;
-            }
-            _ => {}
-        }
         drop(state);
         std::thread::sleep(delay);
         said.with("date", &date)
@@ -209,13 +174,6 @@ impl Fake {
 
 fn now() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
-}
-
-fn error(status: u16, code: &str) -> Said {
-    Said::new(
-        status,
-        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{code}!</Message></Error>").as_bytes(),
-    )
 }
 
 fn crc(bytes: &[u8]) -> u64 {
@@ -250,22 +208,24 @@ impl State {
             self.fired += 1;
             return Some(faults[(self.answered / every) as usize % faults.len()]);
         }
-        let rule =
-            self.rules.iter_mut().find(|rule| rule.method == method && line.contains(rule.holds) && rule.times > 0)?;
-        if rule.passes > 0 {
-            rule.passes -= 1;
-            return None;
-        }
-        rule.times -= 1;
-        self.fired += 1;
-        Some(rule.fault)
+        let drawn = self.orders.draw(method, line, false);
+        self.fired += u32::from(drawn.is_some());
+        drawn
     }
 
     pub fn put(&mut self, key: &str, bytes: Vec<u8>, meta: Vec<(String, String)>) -> String {
         self.next += 1;
         let etag = format!("\"{}-{}\"", &hash(&bytes)[..16], self.next);
         let (crc, stored) = (Some(crc(&bytes)), 1_000_000_000 + self.next);
-        self.objects.insert(key.to_owned(), Object { bytes, etag: etag.clone(), meta, crc, stored });
+        self.objects.insert(key.to_owned(), Object { bytes, etag: etag.clone(), meta, crc, stored, zeros: 0 });
+        etag
+    }
+
+    pub fn put_zeros(&mut self, key: &str, zeros: usize, meta: Vec<(String, String)>) -> String {
+        let etag = self.put(key, Vec::new(), meta);
+        let object = self.objects.get_mut(key).expect("it was put there");
+        // An empty one has its checksum.
+        (object.zeros, object.crc) = (zeros, object.crc.filter(|_| zeros == 0));
         etag
     }
 
@@ -309,7 +269,7 @@ impl State {
         let has = |name: &str| asked.query(name).is_some();
         match &asked.method[..] {
             "GET" if key.is_empty() && has("uploads") => self.list_uploads(),
-            "GET" if key.is_empty() => self.list(asked),
+            "GET" if key.is_empty() => self.list(asked, is_whole),
             "GET" if has("uploadId") => self.list_parts(asked),
             "GET" | "HEAD" => self.get(asked, &key, is_whole),
             "DELETE" => match asked.query("uploadId") {
@@ -338,9 +298,24 @@ impl State {
         }
     }
 
-    fn is_damaged(asked: &Asked) -> bool {
-        let stated = asked.header("x-amz-checksum-crc64nvme");
+    fn is_damaged(&self, asked: &Asked) -> bool {
+        let is_passed_over = self.takes_damage || (self.is_null && asked.body.len() > NULL_LOOKS_AT_BYTES);
+        let stated = asked.header("x-amz-checksum-crc64nvme").filter(|_| !is_passed_over);
         stated.is_some_and(|stated| stated != BASE64.encode(&crc(&asked.body).to_be_bytes()))
+    }
+
+    /// The checksum that a store says to have compared with what it got.
+    fn compared<'a>(&self, asked: &'a Asked) -> Option<&'a str> {
+        asked.header("x-amz-checksum-crc64nvme").filter(|_| !self.takes_damage)
+    }
+
+    /// An answer to content that was taken.
+    fn taken(&self, asked: &Asked, etag: &str) -> Said {
+        let said = Said::new(200, b"").with("etag", etag);
+        match self.compared(asked) {
+            Some(sum) => said.with("x-amz-checksum-crc64nvme", sum).with("x-amz-checksum-type", "FULL_OBJECT"),
+            None => said,
+        }
     }
 
     /// Whether the condition of a request is not met.
@@ -353,19 +328,22 @@ impl State {
     }
 
     fn put_object(&mut self, asked: &Asked, key: &str) -> Said {
-        if State::is_damaged(asked) {
+        if self.is_damaged(asked) {
             return error(400, "BadDigest");
         }
         if self.refuses(asked, key) {
             return error(412, "PreconditionFailed");
         }
-        let etag = self.put(key, asked.body.clone(), asked.meta());
-        Said::new(200, b"").with("etag", &etag)
+        let etag = match self.is_null {
+            true => self.put_zeros(key, asked.body.len(), asked.meta()),
+            false => self.put(key, asked.body.clone(), asked.meta()),
+        };
+        self.taken(asked, &etag)
     }
 
     /// Keys with `stays` in them are refused.
     fn delete_many(&mut self, asked: &Asked) -> Said {
-        if State::is_damaged(asked) || asked.header("x-amz-checksum-crc64nvme").is_none() {
+        if self.is_damaged(asked) || asked.header("x-amz-checksum-crc64nvme").is_none() {
             return error(400, "BadDigest");
         }
         let text = String::from_utf8_lossy(&asked.body).into_owned();
@@ -386,11 +364,12 @@ impl State {
     }
 
     fn put_part(&mut self, asked: &Asked) -> Said {
-        if State::is_damaged(asked) {
+        if self.is_damaged(asked) {
             return error(400, "BadDigest");
         }
-        match self.insert_part(asked, asked.body.clone()) {
-            Ok(etag) => Said::new(200, b"").with("etag", &etag),
+        let kept = if self.is_null { Vec::new() } else { asked.body.clone() };
+        match self.insert_part(asked, kept) {
+            Ok(etag) => self.taken(asked, &etag),
             Err(said) => said,
         }
     }
@@ -406,9 +385,8 @@ impl State {
         Ok(etag)
     }
 
-    fn complete(&mut self, asked: &Asked, key: &str) -> Said {
-        let id = asked.query("uploadId").unwrap_or_default();
-        let Some(upload) = self.uploads.get(&id) else { return error(404, "NoSuchUpload") };
+    /// Whether parts make no object of what was stated, and why.
+    fn refuses_parts(&self, asked: &Asked, upload: &Upload, bytes: &[u8]) -> Option<Said> {
         let text = String::from_utf8_lossy(&asked.body).into_owned();
         let listed = text.matches("<PartNumber>").count();
         let lengths: Vec<usize> = upload.parts.values().map(Vec::len).collect();
@@ -417,26 +395,45 @@ impl State {
             && lengths.iter().rev().skip(1).all(|length| *length == lengths[0]);
         let is_small = lengths.iter().rev().skip(1).any(|length| *length < 5 << 20);
         if listed != upload.parts.len() || listed == 0 || !is_equal || is_small {
-            return error(400, "InvalidPart");
+            return Some(error(400, "InvalidPart"));
         }
-        let bytes = upload.parts.values().map(Vec::as_slice).collect::<Vec<_>>().concat();
         let stated = asked.header("x-amz-checksum-crc64nvme");
-        if stated != Some(&BASE64.encode(&crc(&bytes).to_be_bytes())) {
-            return error(400, "BadDigest");
+        let is_right = self.takes_damage || stated == Some(&BASE64.encode(&crc(bytes).to_be_bytes()));
+        (!is_right).then(|| error(400, "BadDigest"))
+    }
+
+    fn complete(&mut self, asked: &Asked, key: &str) -> Said {
+        let id = asked.query("uploadId").unwrap_or_default();
+        let Some(upload) = self.uploads.get(&id) else { return error(404, "NoSuchUpload") };
+        let bytes = upload.parts.values().map(Vec::as_slice).collect::<Vec<_>>().concat();
+        if !self.is_null
+            && let Some(refused) = self.refuses_parts(asked, upload, &bytes)
+        {
+            return refused;
         }
         if !self.is_conditional_by_put_alone && self.refuses(asked, key) {
             return error(412, "PreconditionFailed");
         }
         let upload = self.uploads.remove(&id).unwrap();
-        let etag = self.put(key, bytes, upload.meta);
-        let xml = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
-        Said::new(200, xml.replace("\"", "&quot;").as_bytes())
+        let length = asked.header("x-amz-mp-object-size").and_then(|length| length.parse().ok()).unwrap_or_default();
+        let etag = match self.is_null {
+            true => self.put_zeros(key, length, upload.meta),
+            false => self.put(key, bytes, upload.meta),
+        };
+        let mut xml = format!("<CompleteMultipartUploadResult><ETag>{}</ETag>", etag.replace('"', "&quot;"));
+        if let Some(sum) = self.compared(asked) {
+            xml += &format!("<ChecksumCRC64NVME>{sum}</ChecksumCRC64NVME><ChecksumType>FULL_OBJECT</ChecksumType>");
+        }
+        Said::new(200, (xml + "</CompleteMultipartUploadResult>").as_bytes())
     }
 
     fn copied(&self, asked: &Asked) -> Result<Object, Said> {
         let source = http::decoded(asked.header("x-amz-copy-source").unwrap());
         let source = source.trim_start_matches('/').trim_start_matches(BUCKET).trim_start_matches('/');
         let Some(object) = self.objects.get(source).cloned() else { return Err(error(404, "NoSuchKey")) };
+        if object.zeros > 0 {
+            return Err(error(501, "NotImplemented"));
+        }
         match asked.header("x-amz-copy-source-if-match").is_some_and(|etag| etag != object.etag) {
             true => Err(error(412, "PreconditionFailed")),
             false => Ok(object),
@@ -486,16 +483,17 @@ impl State {
         }
         let range = asked.header("range").and_then(|range| range.strip_prefix("bytes=")).filter(|_| !is_whole);
         let (start, end) =
-            range.and_then(|range| range.split_once('-')).map_or((0, object.bytes.len()), |(start, end)| {
-                (start.parse().unwrap(), (end.parse::<usize>().unwrap() + 1).min(object.bytes.len()))
+            range.and_then(|range| range.split_once('-')).map_or((0, object.length()), |(start, end)| {
+                (start.parse().unwrap(), (end.parse::<usize>().unwrap() + 1).min(object.length()))
             });
-        let mut said = Said::new(if range.is_some() { 206 } else { 200 }, &object.bytes[start..end]);
+        let mut said = Said::new(if range.is_some() { 206 } else { 200 }, b"");
+        said.body = object.part(start, end);
         if range.is_some() {
-            said = said.with("content-range", &format!("bytes {start}-{}/{}", end - 1, object.bytes.len()));
+            said = said.with("content-range", &format!("bytes {start}-{}/{}", end - 1, object.length()));
         }
         said = said.with("etag", &object.etag).with("last-modified", &http::date(object.stored as i64));
         if asked.header("x-amz-checksum-mode").is_some()
-            && let Some(crc) = object.crc
+            && let Some(crc) = object.crc.filter(|_| !self.takes_damage)
         {
             said = said.with("x-amz-checksum-crc64nvme", &BASE64.encode(&crc.to_be_bytes()));
             said = said.with("x-amz-checksum-type", "FULL_OBJECT");
@@ -505,94 +503,5 @@ impl State {
         }
         said.is_head = asked.method == "HEAD";
         said
-    }
-
-    fn list(&self, asked: &Asked) -> Said {
-        let get = |name: &str| asked.query(name).unwrap_or_default();
-        let (prefix, delimiter, after) = (get("prefix"), get("delimiter"), get("continuation-token"));
-        if self.has_empty_pages {
-            let next = after.parse().unwrap_or(0) + 1;
-            let xml = format!("<IsTruncated>true</IsTruncated><NextContinuationToken>{next}</NextContinuationToken>");
-            return Said::new(200, format!("<ListBucketResult>{xml}</ListBucketResult>").as_bytes());
-        }
-        let max = get("max-keys").parse().unwrap_or(1000).min(self.page_max);
-        let start = if self.ignores_start_after { String::new() } else { get("start-after") };
-        let after = if self.repeats_pages { String::new() } else { after.max(start) };
-        let mut items: Vec<(String, Option<&Object>)> = Vec::new();
-        let mut from = Bound::Included(prefix.clone());
-        if after > prefix {
-            from = Bound::Excluded(after.clone());
-        }
-        while items.len() <= max {
-            let next = self.objects.range((from, Bound::Unbounded)).next();
-            let Some((key, object)) = next.filter(|(key, _)| key.starts_with(&prefix)) else { break };
-            let end = key[prefix.len()..].find('/').filter(|_| !delimiter.is_empty());
-            let item = end.map_or((key.clone(), Some(object)), |end| (key[..=prefix.len() + end].to_owned(), None));
-            // Behind everything that one prefix stands for.
-            from = match item.1 {
-                Some(_) => Bound::Excluded(key.clone()),
-                None => Bound::Included(format!("{}0", &item.0[..item.0.len() - 1])),
-            };
-            if item.0 > after || self.repeats_pages {
-                items.push(item);
-            }
-        }
-        let is_cut = items.len() > max;
-        items.truncate(max);
-        let mut xml = String::from("<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>");
-        for (key, object) in &items {
-            let key_text = http::encoded(key);
-            xml += &match object {
-                None => format!("<CommonPrefixes><Prefix>{key_text}</Prefix></CommonPrefixes>"),
-                Some(object) => format!(
-                    "<Contents><Key>{key_text}</Key><Size>{}</Size><ETag>{}</ETag><LastModified>{}</LastModified></Contents>",
-                    object.bytes.len(),
-                    object.etag.replace('"', "&quot;"),
-                    model::Timestamp { seconds: object.stored as i64, nanoseconds: 0 }.rfc3339()
-                ),
-            };
-        }
-        let next = items.last().map(|(key, _)| http::encoded(key)).unwrap_or_default();
-        xml += &format!("<IsTruncated>{is_cut}</IsTruncated>");
-        if is_cut {
-            xml += &format!(
-                "<NextContinuationToken>{}</NextContinuationToken>",
-                http::decoded(&next).replace('&', "&amp;").replace('<', "&lt;")
-            );
-        }
-        Said::new(200, (xml + "</ListBucketResult>").as_bytes())
-    }
-
-    fn list_parts(&self, asked: &Asked) -> Said {
-        let id = asked.query("uploadId").unwrap();
-        let Some(upload) = self.uploads.get(&id) else { return error(404, "NoSuchUpload") };
-        let after: u32 = asked.query("part-number-marker").map_or(0, |marker| marker.parse().unwrap());
-        let mut parts: Vec<_> = upload.parts.range(after + 1..).collect();
-        let is_cut = parts.len() > self.page_max;
-        parts.truncate(self.page_max);
-        let next = parts.last().map_or(0, |(number, _)| **number);
-        let mut xml = format!("<ListPartsResult><UploadId>{id}</UploadId><IsTruncated>{is_cut}</IsTruncated>");
-        xml += &format!("<NextPartNumberMarker>{next}</NextPartNumberMarker>");
-        for (number, bytes) in parts {
-            let (etag, crc) = (&hash(bytes)[..32], BASE64.encode(&crc(bytes).to_be_bytes()));
-            let (size, etag) = (bytes.len(), format!("&quot;{etag}&quot;"));
-            xml += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag><Size>{size}</Size>");
-            xml += &format!("<ChecksumCRC64NVME>{crc}</ChecksumCRC64NVME></Part>");
-        }
-        xml += "</ListPartsResult>";
-        Said::new(200, self.parts_told.map_or(xml.clone(), |tell| tell(xml)).as_bytes())
-    }
-
-    fn list_uploads(&self) -> Said {
-        let mut xml = String::from(
-            "<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>",
-        );
-        for (id, upload) in &self.uploads {
-            let key = http::encoded(&upload.key);
-            xml += &format!(
-                "<Upload><Key>{key}</Key><UploadId>{id}</UploadId><Initiated>2026-01-01T00:00:00.000Z</Initiated></Upload>"
-            );
-        }
-        Said::new(200, (xml + "</ListMultipartUploadsResult>").as_bytes())
     }
 }

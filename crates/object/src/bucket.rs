@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result, Why, is_region};
 use crate::known::Known;
 use crate::metadata::header_moment;
 use crate::sign::{Signed, encode, sign};
-use crate::version::Beginning;
+use crate::version::{Beginning, Object};
 use crate::width::Permits;
 use aws_lc_rs::rand;
 use std::collections::HashMap;
@@ -33,9 +33,6 @@ const COST_OF_SILENCE: i64 = 10;
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// What S3 copies by one request.
 const COPY_BYTES_MAX: u64 = 5 << 30;
-/// Parts on their way, in bytes: what a transfer keeps in memory beside its own.
-const IN_FLIGHT_BYTES: u64 = 128 << 20;
-
 /// Connections that are opened before they are needed.
 const WARM_MAX: usize = 16;
 /// A row of requests that is worth a thread for each that may be under way.
@@ -58,10 +55,8 @@ pub struct Bucket {
     pub at_once: AtOnce,
     /// Threads for small requests.
     pub crew: Crew,
-    /// Memory for bodies under way.
+    /// Memory for bodies that are sent, and for what is fetched before it is asked for.
     pub permits: Permits,
-    /// Memory for what is fetched before it is asked for: none of that which a body waits for, whose bytes may come from it.
-    pub ahead: Permits,
     /// Known after the first object that is published on one.
     pub conditions: Mutex<Tried>,
     /// A listing's beginning that was asked for when the bucket was opened, for whoever lists first.
@@ -74,6 +69,8 @@ pub struct Bucket {
     pub copies_not: AtomicBool,
     /// It made one.
     pub has_copied: AtomicBool,
+    /// It took content, and did not say of which checksum.
+    pub is_silent: AtomicBool,
 }
 
 /// Where requests go, and the region that they are signed for.
@@ -103,6 +100,8 @@ pub struct Tried {
 pub struct Conditions {
     pub absent: bool,
     pub version: bool,
+    /// Content that is not what its checksum says; nothing where that did not come out.
+    pub refuses_damage: Option<bool>,
 }
 
 /// A request, before it is addressed and signed.
@@ -115,6 +114,8 @@ pub struct Call<'a> {
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: &'a [u8],
+    /// The checksum that a success tells, if it tells one. For bodies that are sent again as they are.
+    pub crc: Option<u64>,
     /// How long the answer may take to begin; nothing for what is usual.
     pub patience: Duration,
 }
@@ -129,6 +130,11 @@ pub struct Answer {
 impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.trim())
+    }
+
+    /// The checksum of content that it tells.
+    pub fn crc(&self) -> Option<u64> {
+        Object::of_answer(|name| self.header(name).map(str::to_owned)).crc
     }
 }
 
@@ -158,14 +164,14 @@ impl Bucket {
             has_answered: AtomicBool::new(false),
             at_once: AtOnce::new(),
             crew: Crew::new(at_once::MAX),
-            permits: Permits::new(IN_FLIGHT_BYTES),
-            ahead: Permits::new(IN_FLIGHT_BYTES),
+            permits: Permits::default(),
             conditions: Mutex::default(),
             beginning: Mutex::default(),
             known: None,
             copy_bytes_max: config.copy_bytes_max.unwrap_or(COPY_BYTES_MAX),
             copies_not: AtomicBool::new(false),
             has_copied: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
         })
     }
 
@@ -199,6 +205,9 @@ impl Bucket {
             let response = self.send(call, means)?;
             let answer = self.read(response, call, was_sent)?;
             match takes(&answer) {
+                true if call.crc.is_some() && answer.crc().is_some_and(|told| call.crc != Some(told)) => {
+                    Err(Failure::new(Why::Damaged, "the store says that something else arrived than was sent"))
+                }
                 true => Ok(answer),
                 false => Err(Failure::of_answer(answer.status, &answer.body, call.key.is_some())),
             }

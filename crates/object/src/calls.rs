@@ -7,6 +7,7 @@ pub use crate::version::{CRC, Listed, Object, Page, crc_of};
 use crate::version::{crc_text, crc_value};
 use model::mutant;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use web::Response;
 use web::xml::{Element, escape};
@@ -17,6 +18,8 @@ pub const PAGE_MAX: usize = 1000;
 const COPY_PATIENCE: Duration = Duration::from_secs(900);
 /// Of an object, in number.
 pub const PARTS_MAX: u32 = 10_000;
+/// How often content is sent that has another checksum where it has arrived.
+const ALTERED_MAX: u32 = 3;
 
 /// Where a listing begins.
 #[derive(Clone, Copy)]
@@ -102,6 +105,11 @@ fn unknown(text: &str) -> Failure {
     Failure::new(Why::Unknown, text)
 }
 
+fn altered() -> Failure {
+    let text = "the store says that what stands there now is not what was sent: remove it, and send it again";
+    Failure::new(Why::Altered, text)
+}
+
 fn object_of(answer: &Answer) -> Object {
     Object::of_answer(|name| answer.header(name).map(str::to_owned))
 }
@@ -130,7 +138,8 @@ impl Bucket {
     fn answer_of(&self, key: &str) -> Result<Option<Answer>> {
         let headers = vec![header("x-amz-checksum-mode", "ENABLED")];
         let call = Call { method: "HEAD", key: Some(key), headers, ..Call::default() };
-        match self.call(&call, |_| true) {
+        // One that names no version is of somebody on the way.
+        match self.call(&call, |answer| answer.header("etag").is_some()) {
             Ok(answer) => Ok(Some(answer)),
             Err(failure) if failure.why == Why::NoKey => Ok(None),
             Err(failure) => Err(failure),
@@ -192,12 +201,26 @@ impl Bucket {
     }
 
     pub fn put(&self, key: &str, body: &[u8], meta: &[(String, String)], condition: &Condition) -> Result<String> {
-        let mut headers = meta.to_vec();
-        headers.push(header(CRC, crc_text(crc_of(body))));
-        condition.put(&mut headers);
-        let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
-        let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
-        let etag = answer.header("etag").unwrap_or_default().to_owned();
+        let (mut condition, crc, mut tries) = (condition.clone(), crc_of(body), 0);
+        let (answer, etag) = loop {
+            let mut headers = meta.to_vec();
+            headers.push(header(CRC, crc_text(crc)));
+            condition.put(&mut headers);
+            let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
+            let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
+            let etag = answer.header("etag").unwrap_or_default().to_owned();
+            tries += 1;
+            if self.is_confirmed(answer.crc(), crc) {
+                break (answer, etag);
+            }
+            if tries == ALTERED_MAX {
+                return Err(altered());
+            }
+            // It stands there by now, and is what is to be replaced.
+            if condition != Condition::Any {
+                condition = Condition::Is(etag);
+            }
+        };
         if let Some(stored) = answer.header("date").and_then(metadata::header_moment) {
             let said = |name: &str| meta.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
             let (modified, mode) = (said(MTIME).and_then(metadata::time), said(MODE).and_then(metadata::mode));
@@ -205,6 +228,14 @@ impl Bucket {
             self.learn(key, &Object { size_bytes, etag: etag.clone(), stored, modified, mode, crc: None });
         }
         Ok(etag)
+    }
+
+    /// Whether a store has got what was sent, as far as its answer tells.
+    fn is_confirmed(&self, told: Option<u64>, crc: u64) -> bool {
+        if told.is_none() {
+            self.is_silent.store(true, Relaxed);
+        }
+        told.is_none_or(|told| told == crc)
     }
 
     /// Removes a key, whether or not it is there.
@@ -314,7 +345,7 @@ impl Bucket {
         let crc = crc_of(body);
         let query = vec![("partNumber", number.to_string()), ("uploadId", id.to_owned())];
         let headers = vec![header(CRC, crc_text(crc))];
-        let call = Call { method: "PUT", key: Some(key), query, headers, body, ..Call::default() };
+        let call = Call { method: "PUT", key: Some(key), query, headers, body, crc: Some(crc), ..Call::default() };
         let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
         let etag = answer.header("etag").unwrap_or_default().to_owned();
         Ok(Part { number, etag, size_bytes: body.len() as u64, crc: Some(crc) })
@@ -373,7 +404,15 @@ impl Bucket {
             is_named && root.get("ETag").is_some_and(|etag| !etag.is_empty())
         };
         let is_done = |answer: &Answer| Element::parse(&answer.body).is_some_and(|root| is_result(&root));
-        self.call(&call, |answer| is_done(answer) || mutant::is_on("s3-200-is-success")).map(drop)
+        let answer = self.call(&call, |answer| is_done(answer) || mutant::is_on("s3-200-is-success"))?;
+        let told = |root: Element| {
+            let is_whole = root.get("ChecksumType").is_none_or(|kind| kind == "FULL_OBJECT");
+            root.get("ChecksumCRC64NVME").filter(|_| is_whole).and_then(crc_value)
+        };
+        match self.is_confirmed(Element::parse(&answer.body).and_then(told), crc) {
+            true => Ok(()),
+            false => Err(altered()),
+        }
     }
 
     pub fn abort(&self, key: &str, id: &str) -> Result<()> {

@@ -28,6 +28,8 @@ pub enum Why {
     Unknown,
     /// What arrived was not what was sent.
     Damaged,
+    /// And it has the object's name: what stands there now is damaged.
+    Altered,
     NoRoom,
     /// It lies in an archive tier.
     Archived,
@@ -149,6 +151,7 @@ impl Failure {
             Why::Keys | Why::Forbidden => FailureKind::Permission,
             Why::Condition | Why::Conflict => FailureKind::InTheWay,
             Why::NoRoom => FailureKind::NoSpace,
+            Why::Altered => FailureKind::DigestMismatch,
             _ => FailureKind::Other.or_by(operation),
         };
         let text = match self.why {

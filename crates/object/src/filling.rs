@@ -1,71 +1,12 @@
-//! A part of a large object that is being put together, and the memory that all such parts of a job take.
+//! A part of a large object that is being put together.
 //!
 //! Invariants: bytes that come twice replace what they were; a part is complete when every byte of it was written, and never for its
-//! length alone; the parts of a job that are open at once take no more than a bound. Whoever begins another one waits for room while
-//! parts are completed or given up, and is refused when none is for a while.
+//! length alone.
+//! Not here: how much memory all parts may take (`width`).
 
+use crate::width::Permit;
 use model::{Extent, ExtentSet};
 use std::collections::TryReserveError;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
-
-/// What a job's open parts take: 128 of the usual length.
-const OPEN_BYTES_MAX: u64 = 1 << 30;
-/// So many may be open, however long they are.
-const OPEN_MIN: u64 = 4;
-/// When no part has ended for so long, what the open ones lack may be what waits.
-pub const ROOM_PATIENCE: Duration = Duration::from_secs(60);
-
-/// The memory for a job's open parts.
-#[derive(Default)]
-pub struct Rooms(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<Taken>,
-    given_back: Condvar,
-}
-
-#[derive(Default)]
-struct Taken {
-    bytes: u64,
-    /// Parts that were completed or given up.
-    ended: u64,
-}
-
-/// The memory of one part. Given back when it is dropped.
-pub struct Room {
-    of: Arc<Shared>,
-    bytes: u64,
-}
-
-impl Rooms {
-    /// Waits until there is room for a part of this length. Nothing when no part has ended for `patience`.
-    pub fn take(&self, bytes: u64, patience: Duration) -> Option<Room> {
-        let bound = OPEN_BYTES_MAX.max(OPEN_MIN * bytes);
-        let mut taken = self.0.state.lock().unwrap();
-        let (mut ended, mut since) = (taken.ended, Instant::now());
-        while taken.bytes + bytes > bound {
-            if taken.ended != ended {
-                (ended, since) = (taken.ended, Instant::now());
-            }
-            let left = patience.checked_sub(since.elapsed())?;
-            taken = self.0.given_back.wait_timeout(taken, left).unwrap().0;
-        }
-        taken.bytes += bytes;
-        Some(Room { of: self.0.clone(), bytes })
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let mut taken = self.of.state.lock().unwrap();
-        taken.bytes -= self.bytes;
-        taken.ended += 1;
-        drop(taken);
-        self.of.given_back.notify_all();
-    }
-}
 
 /// A part that is being put together.
 pub struct Filling {
@@ -73,19 +14,13 @@ pub struct Filling {
     written: ExtentSet,
     /// Of that, what was verified: it is not written again.
     sealed: ExtentSet,
-    /// Until it is complete and waits for its name only.
-    _room: Option<Room>,
+    room: Permit,
 }
 
 impl Filling {
-    /// An empty one; the buffer may have room already.
-    pub fn new(buffer: Vec<u8>, room: Room) -> Filling {
-        Filling { bytes: buffer, written: ExtentSet::new(), sealed: ExtentSet::new(), _room: Some(room) }
-    }
-
-    /// It waits for its name: who publishes bounds how many do.
-    pub fn leave_room(&mut self) {
-        self._room = None;
+    /// An empty one.
+    pub fn new(mut room: Permit) -> Filling {
+        Filling { bytes: room.buffer(), written: ExtentSet::new(), sealed: ExtentSet::new(), room }
     }
 
     /// Puts bytes in their place. The part has this length, or where `is_open` at most.
@@ -141,10 +76,10 @@ impl Filling {
         self.is_written(length) && self.sealed.covers(length)
     }
 
-    /// Its content, once so much of it was written.
-    pub fn into_bytes(mut self, length: u64) -> Vec<u8> {
+    /// Its content, once so much of it was written, and the right to hold it.
+    pub fn into_bytes(mut self, length: u64) -> (Vec<u8>, Permit) {
         self.bytes.truncate(length as usize);
-        self.bytes
+        (self.bytes, self.room)
     }
 }
 
@@ -159,9 +94,10 @@ fn cover(set: &mut ExtentSet, extent: Extent) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::width::{Permits, Rooms};
 
     fn filling() -> Filling {
-        Filling::new(Vec::new(), Rooms::default().take(1, Duration::ZERO).unwrap())
+        Filling::new(Rooms::new(Permits::default()).busy())
     }
 
     #[test]
@@ -173,7 +109,7 @@ mod tests {
                 part.write(offset, bytes, 8, is_open).unwrap();
             }
             assert!(part.is_written(8) && !part.is_written(7) && !part.is_written(9));
-            assert_eq!(part.into_bytes(8), b"abcdefgh");
+            assert_eq!(part.into_bytes(8).0, b"abcdefgh");
         }
     }
 
@@ -189,25 +125,6 @@ mod tests {
         assert!(part.is_written(4) && !part.is_sealed(4));
         part.seal(Extent::new(2, 4));
         assert!(part.is_sealed(4));
-    }
-
-    #[test]
-    fn no_more_parts_are_open_than_have_room_and_some_always_have() {
-        let rooms = Rooms::default();
-        let take = |bytes| rooms.take(bytes, Duration::ZERO);
-        let mut open: Vec<_> = std::iter::from_fn(|| take(8 << 20)).collect();
-        assert_eq!(open.len(), 128);
-        open.pop();
-        assert!(take(8 << 20).is_some());
-        drop(open);
-        let open: Vec<_> = std::iter::from_fn(|| take(4 << 30)).collect();
-        assert_eq!(open.len(), 4);
-        // Whoever waits gets the room of one that ends.
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| rooms.take(4 << 30, Duration::from_secs(600)).is_some());
-            drop(open);
-            assert!(waiting.join().unwrap());
-        });
     }
 
     #[test]

@@ -7,11 +7,12 @@ use crate::calls::{Condition, Object};
 use crate::compared::Compared;
 use crate::crowd::{Crowd, Seen};
 use crate::failure::{Failure, Why};
-use crate::filling::Rooms;
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::listing::{Child, Children};
 use crate::metadata;
 use crate::upload_log::UploadLogs;
+use crate::width::Rooms;
+use model::fidelity::Warnings;
 use model::{Entry, FailureKind, Fidelity, Kind, Name, ObjectId};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -32,7 +33,7 @@ pub struct Job {
     pub keeps: Fidelity,
     /// The length of the chunks that objects come in.
     pub chunk_bytes: u64,
-    /// For parts of large objects that are being put together.
+    /// For what is put together or on its way.
     pub rooms: Rooms,
     /// Of uploads that the next attempt goes on with.
     pub logs: Option<UploadLogs>,
@@ -47,6 +48,7 @@ pub struct Job {
     pub written: Mutex<HashSet<u64>>,
     /// Numbers of keys whose object the store did not copy: its content comes through this host.
     pub uncopied: Mutex<HashSet<u64>>,
+    pub warnings: Mutex<Warnings>,
 }
 
 pub struct Directory {
@@ -168,7 +170,18 @@ impl Job {
         self.is_free(entry, key)?;
         let meta = self.meta(entry);
         let published = self.write(key, rule, |condition| self.bucket.publish(key, bytes, &meta, condition));
-        published.map_err(|failure| failure.on("publish", key))
+        published.map_err(|failure| failure.on("publish", key))?;
+        self.note_unverified(entry);
+        Ok(())
+    }
+
+    /// Warns of content that has arrived, where the store does not compare it with its checksum.
+    pub fn note_unverified(&self, entry: &Entry) {
+        if self.bucket.vouches() {
+            return;
+        }
+        let above = || self.directory(entry.parent).map_or_else(|_| Vec::new(), |above| above.path.clone());
+        self.warnings.lock().unwrap().note(store::UNVERIFIED, &|| [above(), entry.name.as_bytes().to_vec()].concat());
     }
 
     /// Has the store copy an object. Where it does not, content comes through this host; a store that copies nothing is not asked

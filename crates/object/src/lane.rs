@@ -1,10 +1,11 @@
 //! Objects that come in one piece: one under way in each lane, then held until they are published. Small ones are held whole, and take
 //! one request each; what is longer than a part is sent in parts while it comes, however long chunks are.
 //!
-//! Not here: how much is held at once (`store::Held`).
+//! Not here: how much is held at once (`width`, `store::Held`).
 
 use crate::job::Job;
 use crate::upload::{ObjectUpload, PART_BYTES};
+use crate::width::Permit;
 use model::{Entry, FailureKind};
 use std::sync::Arc;
 use store::{Error, Held, PublishRule, Result, SinkLane, Staged, StagedFile};
@@ -19,7 +20,7 @@ pub struct ObjectSinkLane {
 
 /// An object without its name.
 enum Sealed {
-    Whole(Vec<u8>),
+    Whole(Vec<u8>, Permit),
     /// And how much of it was written.
     Parts(Box<ObjectUpload>, u64),
 }
@@ -51,7 +52,17 @@ impl SinkLane for ObjectSinkLane {
         job.may_write()?;
         let (key, size) = (job.key(entry)?, entry.size_bytes());
         let object = match size <= PART_BYTES {
-            true => Sealed::Whole(Vec::with_capacity(size as usize)),
+            true => {
+                let room = job.rooms.take(size, &mut || Ok(()))?;
+                let late = || {
+                    let why = "what waits takes all of the memory, and nothing of it was sent for a minute";
+                    Error::of_entry(FailureKind::WriteError, "write file", entry, why)
+                };
+                let mut room = room.ok_or_else(late)?;
+                let mut whole = room.buffer();
+                whole.reserve_exact(size as usize);
+                Sealed::Whole(whole, room)
+            }
             false => {
                 job.sweep();
                 let (upload, _) = ObjectUpload::begin(job.clone(), entry, key)?.go_on(STEM)?;
@@ -64,7 +75,10 @@ impl SinkLane for ObjectSinkLane {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.open.as_mut().expect("write follows create").0 {
-            Sealed::Whole(whole) => whole.extend_from_slice(bytes),
+            Sealed::Whole(whole, _) => {
+                whole.extend_from_slice(bytes);
+                self.waiting.job.rooms.moved();
+            }
             Sealed::Parts(upload, at) => {
                 upload.write_at(*at, bytes)?;
                 *at += bytes.len() as u64;
@@ -76,7 +90,7 @@ impl SinkLane for ObjectSinkLane {
     fn seal(&mut self, _: &Entry, _: bool) -> Result<Staged> {
         let (object, rule) = self.open.take().expect("seal follows create");
         let held_bytes = match &object {
-            Sealed::Whole(whole) => whole.len(),
+            Sealed::Whole(whole, _) => whole.len(),
             Sealed::Parts(..) => PART_BYTES as usize,
         };
         Ok(Staged::new(0, self.waiting.held.put(object, held_bytes), rule))
@@ -107,7 +121,12 @@ impl Waiting {
     pub fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
         let gone = || Error::of_kind(FailureKind::Other, "publish", entry.name.as_bytes(), "it is not staged");
         match self.held.take(staged.number()).ok_or_else(gone)? {
-            Sealed::Whole(bytes) => self.job.publish(entry, &self.job.key(entry)?, &bytes, staged.rule()),
+            Sealed::Whole(bytes, mut room) => {
+                room.leaves();
+                let published = self.job.publish(entry, &self.job.key(entry)?, &bytes, staged.rule());
+                room.end_with(bytes);
+                published
+            }
             Sealed::Parts(upload, _) => upload.publish(entry, staged.rule()),
         }
     }

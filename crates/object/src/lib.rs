@@ -6,7 +6,8 @@
 //! Invariants:
 //! - An object gets its name by one request, on the condition that what stands there is what was decided on; and a success is
 //!   believed only when the store says it in so many words.
-//! - Every body that is sent carries its CRC64-NVME; what a retry sends comes from memory, never again from the source.
+//! - Every body that is sent carries its CRC64-NVME, and a checksum in the answer is compared with it; what a retry sends comes from
+//!   memory, never again from the source.
 //! - No secret is in a text that is shown, and none goes to another host than the one that was configured.
 //!
 //! Not here: HTTP (`web`), and when something is copied or removed (`mover`).

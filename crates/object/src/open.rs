@@ -12,6 +12,7 @@ use crate::shelf::ObjectShelf;
 use crate::sink::ObjectSink;
 use crate::source::{Base, ObjectSource};
 use crate::upload_log::UploadLogs;
+use crate::width::Permits;
 use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub struct Buckets {
     logs: Option<UploadLogs>,
     known: Option<PathBuf>,
     open: Mutex<HashMap<String, Opened>>,
+    permits: Permits,
     stop: Stop,
 }
 
@@ -63,7 +65,12 @@ impl Place {
 
 impl Buckets {
     pub fn new(stores: BTreeMap<String, StoreConfig>) -> Buckets {
-        Buckets { stores, logs: None, known: None, open: Mutex::default(), stop: Stop::default() }
+        Buckets { stores, ..Buckets::default() }
+    }
+
+    /// What all buckets may hold of what is sent and fetched, from now on.
+    pub fn grant(&self, memory_bytes: u64) {
+        self.permits.resize(memory_bytes);
     }
 
     /// Waiting for a store ends when this process is to stop.
@@ -161,6 +168,7 @@ impl Buckets {
         let bucket = Bucket::new(name, shown.clone(), &config, self.stop.clone());
         let mut bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
         bucket.known = self.known.as_ref().map(|directory| Known::new(directory, &bucket.address(), name));
+        bucket.permits = self.permits.clone();
         bucket.check(below).map_err(|failure| of_failure(&shown, &failure))?;
         Ok(opened.insert(Arc::new(bucket)).clone())
     }

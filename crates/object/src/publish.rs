@@ -4,17 +4,21 @@
 //! known to (copies, and uploads of parts), one look stands right before the request, and a rival within that moment may not be
 //! noticed. What a request came to that was not answered is found out by looking: size and checksum decide.
 
-use crate::bucket::{Bucket, Conditions, random};
-use crate::calls::{Condition, CopyOf, Object, Part, crc_of};
+use crate::bucket::{Bucket, Call, Conditions, random};
+use crate::calls::{CRC, Condition, CopyOf, Object, Part, crc_of};
 use crate::failure::{Failure, Result, Why};
+use crate::version::crc_text;
 use data_encoding::HEXLOWER;
 use model::mutant;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// What the names of scratch objects begin with.
 pub const PROBE_PREFIX: &str = ".thalweg-probe-";
 /// A trial that was refused is not made again for so long, where every object would be a reason for one.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How often a store that is busy is sent what it is to refuse.
+const DAMAGE_TRIES: u32 = 3;
 
 type Meta<'a> = &'a [(String, String)];
 
@@ -24,8 +28,8 @@ pub fn prefix_of(key: &str) -> &str {
 }
 
 impl Bucket {
-    /// What the store does with conditions: found out once, on a scratch key, before the first object is published. Whoever comes
-    /// meanwhile waits.
+    /// What the store does with conditions, and with damage: found out once, on a scratch key, before the first object is published.
+    /// Whoever comes meanwhile waits.
     pub fn conditions(&self, prefix: &str) -> Result<Conditions> {
         let mut tried = self.conditions.lock().unwrap();
         if let Some(known) = tried.known {
@@ -68,8 +72,27 @@ impl Bucket {
             Ok(_) => Ok(Some(Conditions {
                 absent: is_kept(Condition::Absent)?,
                 version: is_kept(Condition::Is("\"00000000000000000000000000000000\"".to_owned()))?,
+                refuses_damage: self.refuses_damage(key),
             })),
         }
+    }
+
+    /// Whether a body is refused that is not what its checksum says. Nothing where the store gives no answer that counts.
+    fn refuses_damage(&self, key: &str) -> Option<bool> {
+        let body = b"damaged";
+        let headers = vec![(CRC.to_owned(), crc_text(!crc_of(body)))];
+        let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
+        (0..DAMAGE_TRIES).find_map(|_| match self.call_once(&call) {
+            Ok(answer) => answer.header("etag").map(|_| false),
+            Err(failure) => (failure.why == Why::Damaged || !failure.may_pass()).then_some(true),
+        })
+    }
+
+    /// Whether the store compares what it is sent with its checksum: by the trial, or where that did not come out because it says
+    /// each time what it has got.
+    pub fn vouches(&self) -> bool {
+        let tried = self.conditions.lock().unwrap().known.and_then(|known| known.refuses_damage);
+        tried.unwrap_or(!self.is_silent.load(Relaxed))
     }
 
     /// The condition as the store keeps to it; where it does not, what stands there is looked at now.
@@ -191,5 +214,98 @@ impl Bucket {
             Some(there) if there.size_bytes == size_bytes && there.crc == Some(crc) && there.has(meta) => Ok(()),
             _ => Err(failure),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::StoreConfig;
+    use fakes::http::{Asked, Said, serve};
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+
+    /// A bucket of a store that answers so.
+    fn bucket(answer: impl Fn(&Asked) -> Said + Send + Sync + 'static) -> Bucket {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+        let answer = Arc::new(answer);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let answer = answer.clone();
+                std::thread::spawn(move || serve(stream, &*answer));
+            }
+        });
+        let region = Some("us-east-1".to_owned());
+        let config = StoreConfig { endpoint, region, anonymous: true, ..StoreConfig::default() };
+        Bucket::new("b", "s3://b".to_owned(), &config, web::Stop::default()).ok().unwrap()
+    }
+
+    fn taken(crc: Option<u64>) -> Said {
+        let said = Said::new(200, b"").with("etag", "\"e\"");
+        crc.map(crc_text).iter().fold(said, |said, crc| said.with(CRC, crc))
+    }
+
+    #[test]
+    fn a_store_vouches_for_content_if_it_refuses_damage_or_tells_the_checksum_of_what_it_got() {
+        let of = |of_damage: u16, tells: bool| {
+            let bucket = bucket(move |asked| {
+                let crc = crc_of(&asked.body);
+                let is_damaged = asked.header(CRC) != Some(&crc_text(crc)[..]);
+                let has_condition = asked.header("if-none-match").or(asked.header("if-match")).is_some();
+                match &asked.method[..] {
+                    "PUT" if has_condition => Said::new(412, b""),
+                    "PUT" if is_damaged && of_damage != 200 => Said::new(of_damage, b""),
+                    "PUT" => taken(tells.then_some(crc)),
+                    _ => Said::new(204, b""),
+                }
+            });
+            (bucket.conditions("").unwrap().refuses_damage, bucket.vouches())
+        };
+        assert_eq!(of(400, false), (Some(true), true));
+        assert_eq!(of(200, false), (Some(false), false));
+        // Where it gave no answer that counts.
+        assert_eq!(of(503, false), (None, false));
+        assert_eq!(of(503, true), (None, true));
+    }
+
+    #[test]
+    fn what_has_arrived_as_something_else_is_sent_again_in_its_place_and_is_an_error_in_the_end() {
+        let of = |wrong: usize| {
+            let sent = Arc::new(Mutex::new(Vec::new()));
+            let heard = sent.clone();
+            let bucket = bucket(move |asked| {
+                let mut heard = heard.lock().unwrap();
+                heard.push(asked.header("if-match").map(str::to_owned));
+                taken(Some(if heard.len() > wrong { crc_of(&asked.body) } else { 1 }))
+            });
+            let put = bucket.put("k", b"content", &[], &Condition::Absent).map_err(|failure| failure.why);
+            (put, sent.lock().unwrap().clone())
+        };
+        let etag = || "\"e\"".to_owned();
+        assert_eq!(of(0), (Ok(etag()), vec![None]));
+        assert_eq!(of(1), (Ok(etag()), vec![None, Some(etag())]));
+        assert_eq!(of(9), (Err(Why::Altered), vec![None, Some(etag()), Some(etag())]));
+    }
+
+    #[test]
+    fn parts_that_have_arrived_as_something_else_come_again_and_make_no_object() {
+        let count = Arc::new(Mutex::new(0));
+        let heard = count.clone();
+        let bucket = bucket(move |asked| {
+            let mut heard = heard.lock().unwrap();
+            *heard += 1;
+            if asked.method == "POST" {
+                let xml = "<ETag>e</ETag><ChecksumCRC64NVME>AAAAAAAAAAE=</ChecksumCRC64NVME>";
+                let xml = format!("<CompleteMultipartUploadResult>{xml}</CompleteMultipartUploadResult>");
+                return Said::new(200, xml.as_bytes());
+            }
+            taken(Some(if *heard > 2 { crc_of(&asked.body) } else { 1 }))
+        });
+        let part = bucket.put_part("k", "id", 1, b"part").unwrap();
+        assert_eq!((part.crc, *count.lock().unwrap()), (Some(crc_of(b"part")), 3));
+        let complete = |crc| bucket.complete("k", "id", std::slice::from_ref(&part), crc, &Condition::Any);
+        assert!(complete(1).is_ok());
+        assert_eq!(complete(2).unwrap_err().why, Why::Altered);
     }
 }

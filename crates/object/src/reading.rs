@@ -2,7 +2,7 @@
 //!
 //! Invariants: every range is asked for on the condition that the version is still there, so that two versions never mix; a range
 //! whose connection breaks goes on where it stopped; an object that was read whole has the checksum that the store keeps of it, if
-//! it keeps one. What is fetched ahead takes spare memory alone, and none that an upload waits for.
+//! it keeps one. What is fetched ahead takes spare memory alone (`width`), so that no upload comes to a halt for it.
 
 use crate::bucket::Bucket;
 use crate::calls::{Object, crc_of};
@@ -238,7 +238,7 @@ impl ObjectFile {
             each(bytes)
         };
         let read = match self.ahead.take(start) {
-            Some((fetched, _permit)) => {
+            Some((fetched, permit)) => {
                 let Some(fetched) = self.settled(fetched)? else { return Ok(0) };
                 let mut handed = 0;
                 for bytes in fetched.chunks(block.len()) {
@@ -247,7 +247,7 @@ impl ObjectFile {
                         return Ok(handed);
                     }
                 }
-                self.bucket.ahead.keep(fetched);
+                permit.end_with(fetched);
                 handed
             }
             None => {
@@ -280,8 +280,9 @@ impl ObjectFile {
     fn fill(&self, window: &mut Window, start: u64) -> store::Result<bool> {
         *window = Window { next: window.next, start, ..Window::default() };
         let end = self.end(start + WINDOW_BYTES);
-        let Some(permit) = self.bucket.ahead.spare(end - start) else { return Ok(false) };
-        let (mut bytes, mut block) = (Vec::with_capacity((end - start) as usize), vec![0; 128 << 10]);
+        let Some(mut permit) = self.bucket.permits.spare(end - start) else { return Ok(false) };
+        let (mut bytes, mut block) = (permit.buffer(), vec![0; 128 << 10]);
+        bytes.reserve_exact((end - start) as usize);
         let read = self.bucket.stream((&self.key, &self.object.etag), (start, end), &mut block, &mut |block| {
             bytes.extend_from_slice(block);
             true
@@ -329,7 +330,7 @@ impl ObjectFile {
             slots.retain(|at, slot| *at + length * 2 * AHEAD_MAX as u64 > from || matches!(slot, Slot::Coming));
             let is_free = !slots.contains_key(&start) && !self.read.lock().unwrap().contains_key(&start);
             if is_free && slots.len() < AHEAD_MAX {
-                let Some(permit) = self.bucket.ahead.spare(end - start) else { return };
+                let Some(permit) = self.bucket.permits.spare(end - start) else { return };
                 slots.insert(start, Slot::Coming);
                 drop(slots);
                 if !self.spawn(start, end, permit) {
@@ -341,13 +342,13 @@ impl ObjectFile {
         }
     }
 
-    fn spawn(&self, start: u64, end: u64, permit: Permit) -> bool {
+    fn spawn(&self, start: u64, end: u64, mut permit: Permit) -> bool {
         let (bucket, key, etag) = (self.bucket.clone(), self.key.clone(), self.object.etag.clone());
         let ahead = self.ahead.clone();
         // The last extents of a far object are shared out among connections, the slow ones too.
         let is_shared = bucket.is_far() && start + AHEAD_MAX as u64 * (end - start) >= self.object.size_bytes;
         let step = if is_shared { (end - start).div_ceil(PIECES) } else { end - start };
-        let mut bytes = bucket.ahead.buffer();
+        let mut bytes = permit.buffer();
         bytes.reserve_exact((end - start) as usize);
         let left = (end - start).div_ceil(step);
         let state = Gathering { bytes, left, failure: None, permit: Some(permit) };
@@ -465,6 +466,7 @@ impl Bucket {
 mod tests {
     use super::*;
     use crate::config::StoreConfig;
+    use crate::width::Rooms;
     use fakes::{BUCKET, Fake, SECRET};
     use std::time::Duration;
 
@@ -506,7 +508,7 @@ mod tests {
             let end = bytes.len().min(offset as usize + block.len());
             assert!(block[..count] == bytes[offset as usize..end], "{offset}");
         }
-        let spare = bucket.ahead.spare(64 << 20);
+        let spare = bucket.permits.spare(64 << 20);
         assert!(spare.is_some(), "nothing is held of what was read to its end");
     }
 
@@ -521,9 +523,9 @@ mod tests {
         assert_eq!((read, file.ahead.slots.lock().unwrap().len()), (1 << 20, 2));
         // As the parts of the largest objects are.
         let (tell, told) = channel();
-        let permits = bucket.permits.clone();
+        let rooms = Rooms::new(bucket.permits.clone());
         std::thread::spawn(move || {
-            drop(permits.take(u64::MAX));
+            (0..2).for_each(|_| drop(rooms.take(5 << 30, &mut || Ok(()))));
             tell.send(())
         });
         assert!(told.recv_timeout(Duration::from_secs(20)).is_ok());

@@ -9,7 +9,6 @@ use crate::bucket::Bucket;
 use crate::calls::{Condition, Object};
 use crate::compared::Compared;
 use crate::failure::{Failure, Why};
-use crate::filling::Rooms;
 use crate::job::{Directory, Job};
 use crate::key::{KEY_BYTES_MAX, of_name};
 use crate::lane::{ObjectSinkLane, Waiting};
@@ -19,6 +18,8 @@ use crate::removal::Pruning;
 use crate::source::ObjectSource;
 use crate::upload::ObjectUpload;
 use crate::upload_log::UploadLogs;
+use crate::width::Rooms;
+use model::fidelity::Warning;
 use model::{Entry, FailureKind, Kind, Name, ObjectId, TransferOptions};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -44,12 +45,13 @@ impl ObjectSink {
     ) -> ObjectSink {
         let root = Directory::new(prefix, Vec::new());
         let directories = Mutex::new(HashMap::from([(ObjectId::ROOT, root)]));
+        let rooms = Rooms::new(bucket.permits.clone());
         let job = Job {
             bucket,
             is_rehearsal,
             keeps: options.fidelity,
             chunk_bytes: options.chunk_bytes,
-            rooms: Rooms::default(),
+            rooms,
             logs,
             is_swept: AtomicBool::new(false),
             directories,
@@ -58,6 +60,7 @@ impl ObjectSink {
             compared: Compared::default(),
             written: Mutex::default(),
             uncopied: Mutex::default(),
+            warnings: Mutex::default(),
         };
         let job = Arc::new(job);
         ObjectSink { waiting: Arc::new(Waiting::new(job.clone())), job }
@@ -187,6 +190,10 @@ impl Sink for ObjectSink {
 
     fn notes(&self) -> Vec<String> {
         self.job.bucket.notes()
+    }
+
+    fn take_warnings(&self) -> Vec<Warning> {
+        self.job.warnings.lock().unwrap().take()
     }
 
     fn mirror(&self) -> Option<Arc<dyn Source>> {

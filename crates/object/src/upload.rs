@@ -10,7 +10,7 @@
 
 use crate::calls::{CopyOf, PARTS_MAX, Part};
 use crate::failure::{Failure, Result, Why};
-use crate::filling::{Filling, ROOM_PATIENCE, Room};
+use crate::filling::Filling;
 use crate::job::Job;
 use crate::publish::prefix_of;
 use crate::reading::ObjectFile;
@@ -116,7 +116,7 @@ impl ObjectUpload {
 
     /// Waits until a part may be written to, and begins it if it is not begun.
     fn open_part(&self, number: u64) -> store::Result<MutexGuard<'_, State>> {
-        let mut room: Option<Room> = None;
+        let mut room: Option<Permit> = None;
         loop {
             let mut state = self.shared.state.lock().unwrap();
             while state.under_way.contains(&number) {
@@ -137,12 +137,12 @@ impl ObjectUpload {
                 {
                     log.replaced(number as u32 + 1);
                 }
-                state.filling.insert(number, Filling::new(self.job.bucket.permits.buffer(), room));
+                state.filling.insert(number, Filling::new(room));
                 return Ok(state);
             }
             // Whoever completes another one needs the state.
             drop(state);
-            room = self.job.rooms.take(self.length(number), ROOM_PATIENCE);
+            room = self.job.rooms.take(self.length(number), &mut || self.send_sealed(number))?;
             if room.is_none() {
                 return Err(self.refused("too many parts of objects are begun, and none was completed for a minute"));
             }
@@ -165,6 +165,7 @@ impl ObjectUpload {
         if part.write(offset, bytes, length, self.size_bytes.is_none()).is_err() {
             return Err(self.refused(&format!("there is no memory for a part of {length} bytes")));
         }
+        self.job.rooms.moved();
         let is_single = self.size_bytes.is_some_and(|size| size <= self.part_bytes);
         if self.waits_for_seals() || is_single || !part.is_written(length) {
             return Ok(());
@@ -202,20 +203,15 @@ impl ObjectUpload {
             let end = extent.end.min(start + self.part_bytes);
             let Some(part) = state.filling.get_mut(&number) else { continue };
             part.seal(Extent::new(extent.start.max(start) - start, end - start));
-            match (part.is_sealed(self.length(number)), is_single) {
-                (true, true) => part.leave_room(),
-                (true, false) => _ = state.ready.insert(number),
-                (false, _) => {}
+            if !is_single && part.is_sealed(self.length(number)) {
+                state.ready.insert(number);
             }
         }
     }
 
-    /// Sends a part, which is marked as under way, once memory for it is free.
+    /// Sends a part, which is marked as under way.
     fn send(&self, number: u64, part: Filling, length: u64) -> Result<()> {
-        let sent = self.id().map(|id| {
-            let permit = self.job.bucket.permits.take(length);
-            self.spawn(id, number, part.into_bytes(length), permit);
-        });
+        let sent = self.id().map(|id| self.spawn(id, number, part.into_bytes(length)));
         if let Err(failure) = &sent {
             self.shared.settle(number, Err(failure.clone()));
         }
@@ -251,12 +247,12 @@ impl ObjectUpload {
         is_unknown.then(|| Builder::new().name("store".to_owned()).spawn(learn).ok()).flatten()
     }
 
-    fn spawn(&self, id: String, number: u64, bytes: Vec<u8>, permit: Permit) {
+    fn spawn(&self, id: String, number: u64, (bytes, mut room): (Vec<u8>, Permit)) {
         let (bucket, key, shared) = (self.job.bucket.clone(), self.key.clone(), self.shared.clone());
+        room.leaves();
         let run = move || {
             let sent = bucket.put_part(&key, &id, number as u32 + 1, &bytes);
-            bucket.permits.keep(bytes);
-            drop(permit);
+            room.end_with(bytes);
             shared.settle(number, sent);
         };
         if let Err(e) = Builder::new().name("store".to_owned()).spawn(run) {
@@ -276,8 +272,11 @@ impl ObjectUpload {
         }
         if state.id.is_none() && count == 1 && state.under_way.is_empty() {
             return match state.filling.remove(&0) {
-                Some(whole) => Ok(Finished::Whole(whole.into_bytes(size))),
-                None if size == 0 => Ok(Finished::Whole(Vec::new())),
+                Some(whole) => {
+                    let (bytes, room) = whole.into_bytes(size);
+                    Ok(Finished::Whole(bytes, Some(room)))
+                }
+                None if size == 0 => Ok(Finished::Whole(Vec::new(), None)),
                 None => Err(missing()),
             };
         }
@@ -358,7 +357,7 @@ impl ObjectUpload {
 }
 
 enum Finished {
-    Whole(Vec<u8>),
+    Whole(Vec<u8>, Option<Permit>),
     Parts(String, Vec<Part>),
 }
 
@@ -482,6 +481,8 @@ impl StagedFile for ObjectUpload {
     }
 
     fn publish(&self, entry: &Entry, rule: PublishRule) -> store::Result<()> {
+        // What else waits for its name waits for this one.
+        let _busy = self.job.rooms.busy();
         let size = entry.size_bytes();
         let copied = self.shared.state.lock().unwrap().copied.take();
         if let Some(from) = copied {
@@ -490,7 +491,7 @@ impl StagedFile for ObjectUpload {
             return published.inspect(|()| self.published());
         }
         let published = match self.finish(size)? {
-            Finished::Whole(bytes) => {
+            Finished::Whole(bytes, _room) => {
                 return self.job.publish(entry, &self.key, &bytes, rule).inspect(|()| self.published());
             }
             Finished::Parts(id, parts) => {
@@ -505,6 +506,7 @@ impl StagedFile for ObjectUpload {
             }
         };
         published.map_err(|failure| self.not_published(failure))?;
+        self.job.note_unverified(entry);
         self.published();
         Ok(())
     }

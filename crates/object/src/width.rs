@@ -1,87 +1,242 @@
-//! How much is under way at once: memory for large bodies. Many small requests go by `web::in_parallel`.
+//! Memory for bodies: for what is sent, from when it is begun until the store has it, and for what is fetched ahead. The buckets of
+//! a process have it together, and `--memory` says how much it is. Many small requests go by `web::in_parallel`.
 //!
-//! Invariant: whoever waits for memory holds none that another waits for; a body that is larger than all of it goes alone.
+//! Invariants: what is taken, and the buffers that are kept beside it, stay within the bound, but for what keeps a job going. Its
+//! first body is taken in any case, so that no job waits for another one, or for what was fetched ahead. Its second one may go
+//! beyond the bound by `BESIDE_BYTES`, so that one is filled while another is on its way. One more is let in when nothing of the
+//! job has moved for `STUCK`: what its bodies lack may come behind that one. Whoever fetches ahead never waits, and leaves a
+//! third of it to what is sent.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
+/// What `--memory` is where nobody says it.
+const USUAL_BYTES: u64 = 96 << 20;
+/// However little it says: four parts of the usual length.
+const LEAST_BYTES: u64 = 32 << 20;
+/// Another part of the longest that a pipe makes, beside one, within the usual bound.
+const BESIDE_BYTES: u64 = 32 << 20;
+/// How long nothing of a job moves before it is let beyond the bound.
+const STUCK: Duration = Duration::from_secs(10);
+/// What a job takes then at most, or so many bodies, however long they are.
+const STUCK_BYTES_MAX: u64 = 1 << 30;
+const STUCK_MIN: u64 = 4;
+/// And how long before it is refused.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often whoever waits looks after what else there is to do.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Buffers of such a length are worth keeping: fresh memory costs as much as sending them.
 const KEPT_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=16 << 20;
 
-/// Memory for bodies under way. Clones are the same memory.
+/// Memory for bodies. Clones are the same memory.
 #[derive(Clone)]
 pub struct Permits(Arc<Shared>);
 
+#[derive(Default)]
 struct Shared {
-    whole: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
+#[derive(Default)]
 struct State {
-    free: u64,
-    /// That were used, for whoever needs one next; none once nothing is under way.
+    whole: u64,
+    taken: u64,
+    /// Of that, for what is fetched ahead.
+    ahead: u64,
+    /// That were used, for whoever needs one next; none once nothing is taken.
     buffers: Vec<Vec<u8>>,
 }
 
-/// Given back when it is dropped.
+/// What a job has of that memory.
+pub struct Rooms {
+    permits: Permits,
+    share: Arc<Share>,
+}
+
+#[derive(Default)]
+struct Share {
+    bytes: AtomicU64,
+    /// Bodies that requests carry. A request ends, whatever comes of it.
+    leaving: AtomicU64,
+    /// What has happened so far.
+    moves: AtomicU64,
+}
+
+/// The right to hold so many bytes. Given back when it is dropped.
 pub struct Permit {
     of: Permits,
     bytes: u64,
+    holder: Holder,
+    /// One that comes with it, or that goes back with it.
+    buffer: Vec<u8>,
+}
+
+enum Holder {
+    Ahead,
+    Job { share: Arc<Share>, is_leaving: bool },
+}
+
+impl Default for Permits {
+    fn default() -> Permits {
+        Permits::new(USUAL_BYTES)
+    }
 }
 
 impl Permits {
-    pub fn new(bytes: u64) -> Permits {
-        let state = Mutex::new(State { free: bytes, buffers: Vec::new() });
-        Permits(Arc::new(Shared { whole: bytes, state, changed: Condvar::new() }))
+    pub fn new(memory_bytes: u64) -> Permits {
+        let permits = Permits(Arc::default());
+        permits.resize(memory_bytes);
+        permits
+    }
+
+    /// From now on; what is taken stays taken.
+    pub fn resize(&self, memory_bytes: u64) {
+        self.state().whole = memory_bytes.max(LEAST_BYTES);
+        self.0.changed.notify_all();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap()
     }
 
-    /// An empty buffer, which may have room already.
-    pub fn buffer(&self) -> Vec<u8> {
-        self.state().buffers.pop().unwrap_or_default()
-    }
-
-    /// Takes back a buffer whose bytes are not wanted any more.
-    pub fn keep(&self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        let mut state = self.state();
-        let kept: usize = state.buffers.iter().map(Vec::capacity).sum();
-        if KEPT_BYTES.contains(&buffer.capacity()) && (kept + buffer.capacity()) as u64 <= self.0.whole {
-            state.buffers.push(buffer);
-        }
-    }
-
-    /// Waits until so much is free, or all of it.
-    pub fn take(&self, bytes: u64) -> Permit {
-        let bytes = bytes.min(self.0.whole);
-        let mut state = self.state();
-        while state.free < bytes {
-            state = self.0.changed.wait(state).unwrap();
-        }
-        state.free -= bytes;
-        Permit { of: self.clone(), bytes }
-    }
-
-    /// The same without waiting, and only while half of it is free: for what may never be wanted.
+    /// For what may never be wanted: without waiting, and only while it is within the bound.
     pub fn spare(&self, bytes: u64) -> Option<Permit> {
         let mut state = self.state();
-        if state.free.saturating_sub(bytes) < self.0.whole / 2 {
+        if state.ahead + bytes > state.whole / 3 * 2 || state.taken + bytes > state.whole {
             return None;
         }
-        state.free -= bytes;
-        Some(Permit { of: self.clone(), bytes })
+        state.ahead += bytes;
+        Some(self.grant(state, bytes, Holder::Ahead))
+    }
+
+    fn grant(&self, mut state: MutexGuard<'_, State>, bytes: u64, holder: Holder) -> Permit {
+        state.taken += bytes;
+        // None that is longer than what is paid for.
+        let at = state.buffers.iter().position(|buffer| buffer.capacity() as u64 <= bytes);
+        let buffer = at.map(|at| state.buffers.swap_remove(at)).unwrap_or_default();
+        state.trim();
+        drop(state);
+        Permit { of: self.clone(), bytes, holder, buffer }
+    }
+}
+
+impl State {
+    /// Whether a job that has `own` bytes may have so many more.
+    fn fits(&self, bytes: u64, own: u64) -> bool {
+        let beside = if own <= bytes { BESIDE_BYTES } else { 0 };
+        own == 0 || self.taken + bytes <= self.whole + beside
+    }
+
+    /// Gives buffers up that are beyond the bound.
+    fn trim(&mut self) {
+        let kept = |buffers: &[Vec<u8>]| buffers.iter().map(|buffer| buffer.capacity() as u64).sum::<u64>();
+        while self.taken + kept(&self.buffers) > self.whole && self.buffers.pop().is_some() {}
+    }
+}
+
+impl Rooms {
+    pub fn new(permits: Permits) -> Rooms {
+        Rooms { permits, share: Arc::default() }
+    }
+
+    /// Bytes of a body have come.
+    pub fn moved(&self) {
+        self.share.moves.fetch_add(1, Relaxed);
+    }
+
+    /// A request is under way that carries no body, and lets others leave when it ends.
+    pub fn busy(&self) -> Permit {
+        let mut permit = self.grant(self.permits.state(), 0);
+        permit.leaves();
+        permit
+    }
+
+    /// Waits until there is room for a body, and does something else now and then `meanwhile`. Nothing when none of the job's bodies
+    /// moves for long.
+    ///
+    /// # Errors
+    /// Those of what it does meanwhile.
+    pub fn take(&self, bytes: u64, meanwhile: &mut dyn FnMut() -> store::Result<()>) -> store::Result<Option<Permit>> {
+        self.take_within(bytes, (STUCK, PATIENCE), meanwhile)
+    }
+
+    fn take_within(
+        &self,
+        bytes: u64,
+        (stuck, patience): (Duration, Duration),
+        meanwhile: &mut dyn FnMut() -> store::Result<()>,
+    ) -> store::Result<Option<Permit>> {
+        let share = &self.share;
+        let (mut moves, mut since, mut is_stuck) = (share.moves.load(Relaxed), Instant::now(), false);
+        loop {
+            let state = self.permits.state();
+            let own = share.bytes.load(Relaxed);
+            let may_exceed = is_stuck && own + bytes <= STUCK_BYTES_MAX.max(STUCK_MIN * bytes);
+            if may_exceed || state.fits(bytes, own) {
+                return Ok(Some(self.grant(state, bytes)));
+            }
+            drop(self.permits.0.changed.wait_timeout(state, LOOK_INTERVAL.min(patience)).unwrap());
+            let now = share.moves.load(Relaxed);
+            let is_moving = now != moves || share.leaving.load(Relaxed) > 0;
+            if is_moving {
+                (moves, since) = (now, Instant::now());
+            } else if since.elapsed() >= patience {
+                return Ok(None);
+            }
+            is_stuck = !is_moving && since.elapsed() >= stuck;
+            meanwhile()?;
+        }
+    }
+
+    fn grant(&self, state: MutexGuard<'_, State>, bytes: u64) -> Permit {
+        self.share.bytes.fetch_add(bytes, Relaxed);
+        self.moved();
+        self.permits.grant(state, bytes, Holder::Job { share: self.share.clone(), is_leaving: false })
+    }
+}
+
+impl Permit {
+    /// An empty buffer, which may have room already.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// A request carries it from here on.
+    pub fn leaves(&mut self) {
+        if let Holder::Job { share, is_leaving } = &mut self.holder
+            && !std::mem::replace(is_leaving, true)
+        {
+            share.leaving.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Gives it back, with a buffer whose bytes are not wanted any more.
+    pub fn end_with(mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.buffer = buffer;
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
         let mut state = self.of.state();
-        state.free += self.bytes;
-        if state.free == self.of.0.whole {
+        state.taken -= self.bytes;
+        match &self.holder {
+            Holder::Ahead => state.ahead -= self.bytes,
+            Holder::Job { share, is_leaving } => {
+                share.bytes.fetch_sub(self.bytes, Relaxed);
+                share.leaving.fetch_sub(u64::from(*is_leaving), Relaxed);
+                share.moves.fetch_add(1, Relaxed);
+            }
+        }
+        if state.taken == 0 {
             state.buffers.clear();
+        } else if KEPT_BYTES.contains(&buffer.capacity()) {
+            state.buffers.push(buffer);
+            state.trim();
         }
         drop(state);
         self.of.0.changed.notify_all();
@@ -92,31 +247,94 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    #[test]
-    fn memory_is_bounded_and_comes_back() {
-        let permits = Permits::new(100);
-        let first = permits.take(60);
-        assert!(permits.spare(10).is_none());
-        let waiting = {
-            let permits = permits.clone();
-            std::thread::spawn(move || drop(permits.take(1000)))
-        };
-        drop(first);
-        waiting.join().unwrap();
-        assert!(permits.spare(50).is_some());
+    const PART: u64 = 8 << 20;
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// As many as are to be had without waiting.
+    fn all(rooms: &Rooms, bytes: u64) -> Vec<Permit> {
+        std::iter::from_fn(|| rooms.take_within(bytes, (LONG, Duration::ZERO), &mut || Ok(())).unwrap()).collect()
     }
 
     #[test]
-    fn buffers_are_kept_while_something_is_under_way() {
-        let permits = Permits::new(4 << 20);
-        let first = permits.take(1);
-        (0..9).for_each(|_| permits.keep(Vec::with_capacity(1 << 20)));
-        permits.keep(Vec::with_capacity(10));
-        let kept: Vec<_> =
-            std::iter::from_fn(|| Some(permits.buffer()).filter(|buffer| buffer.capacity() > 0)).collect();
-        assert_eq!(kept.len(), 4);
-        kept.into_iter().for_each(|buffer| permits.keep(buffer));
-        drop(first);
-        assert_eq!(permits.buffer().capacity(), 0);
+    fn jobs_take_what_is_granted_and_none_waits_for_another_one_to_begin() {
+        let permits = Permits::new(96 << 20);
+        let [one, other] = [(); 2].map(|()| Rooms::new(permits.clone()));
+        let mut of_one = all(&one, PART);
+        assert_eq!(of_one.len(), 12);
+        let of_other = all(&other, PART);
+        assert_eq!(of_other.len(), 2, "one is filled while one is on its way");
+        of_one.pop();
+        assert!(all(&one, PART).is_empty());
+        drop(of_other);
+        assert_eq!(all(&one, PART).len(), 1);
+        // However little is granted, and however long parts are.
+        let few = |memory_bytes, bytes| all(&Rooms::new(Permits::new(memory_bytes)), bytes).len();
+        assert_eq!([few(1, PART), few(96 << 20, 64 << 20), few(96 << 20, 128 << 20), few(1, 4 << 30)], [4, 2, 1, 1]);
+        permits.resize(192 << 20);
+        assert_eq!(all(&one, PART).len(), 24 - of_one.len());
+    }
+
+    #[test]
+    fn whoever_waits_gets_the_room_of_what_ends() {
+        let rooms = Rooms::new(Permits::default());
+        let first = all(&rooms, 4 << 30);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| rooms.take(4 << 30, &mut || Ok(())).unwrap().is_some());
+            drop(first);
+            assert!(waiting.join().unwrap());
+        });
+    }
+
+    /// What the parts of a job lack may come behind the one that waits.
+    #[test]
+    fn a_job_of_which_nothing_moves_is_let_beyond_the_bound_and_not_while_a_request_may_end() {
+        let rooms = Rooms::new(Permits::default());
+        let mut parts = all(&rooms, PART);
+        let stuck = |meanwhile: &mut dyn FnMut() -> store::Result<()>| {
+            rooms.take_within(PART, (Duration::from_millis(1), LONG), meanwhile).unwrap()
+        };
+        parts.extend(stuck(&mut || Ok(())));
+        assert_eq!(parts.len(), 13);
+        let (mut leaving, mut looks) = (parts.drain(..2).collect::<Vec<_>>(), 0);
+        leaving.iter_mut().for_each(Permit::leaves);
+        let taken = stuck(&mut || {
+            looks += 1;
+            if looks == 3 {
+                leaving.clear();
+            }
+            Ok(())
+        });
+        assert!(taken.is_some() && looks == 3, "{looks}");
+        // In the end it is refused.
+        drop(taken);
+        parts.extend(all(&rooms, PART));
+        assert!(rooms.take_within(PART, (LONG, Duration::from_millis(1)), &mut || Ok(())).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_fetched_ahead_leaves_a_third_to_what_is_sent() {
+        let permits = Permits::new(96 << 20);
+        let ahead: Vec<_> = std::iter::from_fn(|| permits.spare(PART)).collect();
+        assert_eq!(ahead.len(), 8);
+        let parts = all(&Rooms::new(permits.clone()), PART);
+        assert_eq!(parts.len(), 4);
+        drop(ahead);
+        assert!(permits.spare(PART).is_some());
+    }
+
+    #[test]
+    fn buffers_are_kept_while_something_is_taken_and_within_the_bound() {
+        let rooms = Rooms::new(Permits::new(32 << 20));
+        let mut parts = all(&rooms, PART);
+        let first = parts.pop();
+        parts.into_iter().for_each(|part| part.end_with(Vec::with_capacity(PART as usize)));
+        rooms.busy().end_with(Vec::with_capacity(10));
+        assert_eq!(rooms.permits.state().buffers.len(), 3);
+        let mut second = rooms.take(PART, &mut || Ok(())).unwrap().unwrap();
+        assert_eq!((second.buffer().capacity() as u64, rooms.permits.state().buffers.len()), (PART, 2));
+        let third = rooms.take(2 * PART - 1, &mut || Ok(())).unwrap();
+        assert_eq!(rooms.permits.state().buffers.len(), 0, "nothing is left beside what is taken");
+        drop((first, second, third));
+        assert_eq!(rooms.permits.state().taken, 0);
     }
 }

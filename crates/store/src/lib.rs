@@ -42,7 +42,7 @@ pub use rehearsal::Rehearsal;
 pub use shelf::{EachFailure, How, Opener, Shelf, Slots, Stopped, Surveyed, Visit};
 pub use sink::{
     Decision, Durability, Journals, Lines, LinkRule, Linked, Parts, PublishRule, STAGING_PREFIX, Sink, SinkLane,
-    Staged, StagedFile, There, ToPublish, UNKNOWN_TIME,
+    Staged, StagedFile, There, ToPublish, UNKNOWN_TIME, UNVERIFIED,
 };
 pub use source::{
     DirectoryKey, End, Event, Footing, Found, Holes, Late, Piece, Restart, SIZE_UNTRUE, Source, SourceFile, SourceLane,

@@ -11,6 +11,11 @@ use std::sync::Arc;
 /// Nothing is known of a file's time: of a mirror's, or of a source's that leaves times to be told late.
 pub const UNKNOWN_TIME: Timestamp = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
 
+/// What a sink warns of whose store does not compare content with its checksum: no digest vouches for what stands there, and whoever
+/// tells the result knows it by this text.
+pub const UNVERIFIED: &str =
+    "not verified at the destination: the store does not compare content with its checksum (thalweg check does)";
+
 /// Names of staging directories start so; the user id follows. No sink takes such a name, and scans skip them.
 pub const STAGING_PREFIX: &[u8] = b".thalweg-staging-";
 

@@ -119,6 +119,7 @@ pub fn run(args: Args) -> Result<Exit> {
         return verify_log(&Paths::from_env()?.with_state(args.state_dir).transfer_log());
     }
     let stored = crate::stores::roots();
+    crate::stores::grant(args.memory);
     if args.root.is_some() && !stored.is_empty() {
         return Err(usage(
             "serve was given both a directory and [roots] at stores",

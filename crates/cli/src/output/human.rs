@@ -193,6 +193,7 @@ fn verified(ended: &Ended) -> String {
         bytes => format!(", {} of it cloned and not read", ByteCount(bytes)),
     };
     match ended.options.verify {
+        _ if super::is_unverified(ended) => format!("; not verified by the store{shared}"),
         Verify::Stream => format!("; verified by {}{shared}", ended.options.digest),
         Verify::Reread => format!("; verified by {} and read back", ended.options.digest),
         Verify::None if unread.kernel_bytes > 0 => format!("; copied by the kernel, not verified{shared}"),

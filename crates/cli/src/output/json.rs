@@ -324,6 +324,8 @@ struct Done {
     cc: Option<String>,
     rtt_us: Option<u64>,
     retransmits: u64,
+    tail_seconds: Option<f64>,
+    lone_lane_seconds: Option<f64>,
     attempts: u32,
     bottleneck: Verdict,
     legs: Option<DoneLegs>,
@@ -466,6 +468,7 @@ impl Done {
         let report = ended.report.as_ref();
         let facts = report.map(|report| report.snapshot.stream_facts).unwrap_or_default();
         let lag = report.and_then(|report| report.snapshot.behind).map(|behind| behind.lag);
+        let tail = report.and_then(|report| report.snapshot.tail);
         let unread = report.map(|report| report.unread).unwrap_or_default();
         Done {
             synthetic: ended.synthetic.clone(),
@@ -484,6 +487,7 @@ impl Done {
             first_byte_seconds: ended.first_byte_seconds.map(rounded),
             durable: said(durable),
             verify: match ended.options.verify {
+                _ if super::is_unverified(ended) => Verify::None.name().to_owned(),
                 Verify::Stream => ended.options.digest.name().to_owned(),
                 Verify::Reread => format!("{}+reread", ended.options.digest),
                 Verify::None => Verify::None.name().to_owned(),
@@ -500,6 +504,8 @@ impl Done {
             cc: report.and_then(|report| said(&report.congestion)),
             rtt_us: (facts.rtt_us_min > 0).then_some(facts.rtt_us_min),
             retransmits: facts.retransmits,
+            tail_seconds: seconds(tail.map(|tail| tail.whole)),
+            lone_lane_seconds: seconds(tail.and_then(|tail| tail.alone)),
             attempts: ended.attempts,
             bottleneck: Verdict::of(&ended.bottleneck),
             legs: report.and_then(|report| legs(None, &at_the_end(report), ended.direction)).as_ref().map(DoneLegs::of),

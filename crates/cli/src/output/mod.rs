@@ -19,6 +19,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use transfer::Ended;
 
 /// Where lines of data go instead, once set.
 static ELSEWHERE: OnceLock<LineSink> = OnceLock::new();
@@ -121,6 +122,11 @@ fn readable(message: &str) -> String {
     };
     // A path may hold blanks, but what an error says around it has a colon and a blank.
     message.split(": ").map(short).collect::<Vec<_>>().join(": ")
+}
+
+/// A store has taken content without comparing it with its checksum.
+pub fn is_unverified(ended: &Ended) -> bool {
+    ended.report.iter().flat_map(|report| &report.warnings).any(|warning| warning.text == store::UNVERIFIED)
 }
 
 /// A path so that it cannot harm a terminal.

@@ -83,6 +83,7 @@ fn start(
     events: Option<Arc<Events>>,
 ) -> Result<(Transfer, Arc<Shown>)> {
     let shown = Arc::new(Shown::new(request, events));
+    request.spec.memory_bytes.into_iter().for_each(crate::stores::grant);
     let for_input = interrupt.clone();
     let pipes =
         Pipes { input: Box::new(move || Box::new(for_input.stdin())), output: Box::new(|| Box::new(output::Data)) };

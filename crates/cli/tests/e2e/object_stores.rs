@@ -327,10 +327,13 @@ fn with_delta_a_file_in_a_bucket_is_replaced_by_what_the_source_is() {
 
 /// An endpoint of a bucket, which the client knows as `lab`; its keys are the endpoint's alone.
 fn endpoint(store: &Store) -> Server {
+    endpoint_of(store, &store.fake.url)
+}
+
+fn endpoint_of(store: &Store, url: &str) -> Server {
     let text = format!(
-        "[stores.fake]\nkind = \"s3\"\nendpoint = \"{}\"\nregion = \"us-east-1\"\n\n\
-         [roots]\narchive = \"s3+fake://{BUCKET}/pre/fix\"\n",
-        store.fake.url
+        "[stores.fake]\nkind = \"s3\"\nendpoint = \"{url}\"\nregion = \"us-east-1\"\n\n\
+         [roots]\narchive = \"s3+fake://{BUCKET}/pre/fix\"\n"
     );
     store.bed.write("serve.toml", text.as_bytes());
     store.bed.write("client/config_home/thalweg/config.toml", b"");
@@ -395,6 +398,16 @@ fn a_root_of_an_endpoint_is_a_bucket() {
     }
     let (_, log) = server.stop();
     assert!(!log.contains(SECRET), "{log}");
+}
+
+#[test]
+fn an_endpoint_starts_while_its_store_stands_still() {
+    let Some(store) = store() else { return };
+    // The kernel takes the connections, and nobody reads from them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = endpoint_of(&store, &format!("http://{}", silent.local_addr().unwrap()));
+    let (_, log) = server.stop();
+    assert!(log.contains("the store of a root does not answer"), "{log}");
 }
 
 #[test]

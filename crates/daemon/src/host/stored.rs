@@ -12,13 +12,18 @@ use model::files::{FileKind, FileStatus, Tally, Version};
 use model::name::{self, Name};
 use model::{FailureKind, JobId, Location, TransferOptions};
 use mover::files::{How, NotReached};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 use store::open::{OpenSink, OpenSource, Refused, Shape, SinkRequest};
 use store::{DropBox, EachFailure, Error, OpenError, Shelf, Slots, Stopped, Stores, Surveyed, Visit};
 use tracing::warn;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
+
+/// For so long the start of an endpoint waits for its stores to say that they can be served.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an endpoint serves from stores: roots by their names, and what opens them.
 #[derive(Clone, Default)]
@@ -82,17 +87,36 @@ impl StoredRoots {
         self.roots.is_empty()
     }
 
-    /// Why one of them cannot be served, with its name. A store that does not answer at this moment may do it later.
+    /// Why one of them cannot be served, with its name. A store that cannot be reached or stands still at this moment may be there
+    /// later: who uses it is told.
     pub fn check(&self) -> Result<(), (String, OpenError)> {
+        let (told, answers) = mpsc::channel();
         for (name, root) in &self.roots {
-            match self.stores.shelf_below(&as_directory(below(root, &[])), b"", How::Look) {
+            let (stores, place) = (self.stores.clone(), as_directory(below(root, &[])));
+            let (name, told) = (name.clone(), told.clone());
+            let look = move || {
+                let found = stores.shelf_below(&place, b"", How::Look).map(drop);
+                // Nobody listens any more if it took too long.
+                let _ = told.send((name, found));
+            };
+            if let Err(e) = thread::Builder::new().name("look at a root".to_owned()).spawn(look) {
+                warn!(error = %e, "roots are not looked at: no thread could be started");
+            }
+        }
+        drop(told);
+        let mut silent: BTreeSet<&Name> = self.roots.keys().collect();
+        let deadline = Instant::now() + CHECK_PATIENCE;
+        while let Ok((name, found)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            silent.remove(&name);
+            match found {
                 Err(e @ OpenError::Refused { why: Refused::Unreachable, .. }) => {
                     warn!(root = %name, error = %e, "a root cannot be reached");
                 }
                 Err(e) => return Err((name.to_string(), e)),
-                Ok(_) => {}
+                Ok(()) => {}
             }
         }
+        silent.iter().for_each(|name| warn!(root = %name, "the store of a root does not answer"));
         Ok(())
     }
 
