@@ -186,11 +186,18 @@ impl Site {
             wanted: &[200],
             patience: Duration::ZERO,
         };
-        let answer = self.ask_for(&asked, path)?.into_bytes(MACAROON_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
+        let none = || {
+            let who = self.origin().authority();
+            Failure::new(Why::Other, format!("{who} makes no macaroon, and its token goes to no other server"))
+        };
+        let answer = self.ask_for(&asked, path).map_err(|failure| match failure.why {
+            Why::Other => none(),
+            _ => failure,
+        })?;
+        let answer = answer.into_bytes(MACAROON_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
         let text = String::from_utf8_lossy(&answer);
         let value = text.split_once("\"macaroon\"").and_then(|(_, rest)| rest.split('"').nth(1));
         let is_pass = |value: &&str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
-        let none = || Failure::new(Why::Other, "it makes no macaroon, and its token goes to no other server");
         value.filter(is_pass).map(str::to_owned).ok_or_else(none)
     }
 

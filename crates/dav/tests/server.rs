@@ -1,7 +1,7 @@
 //! Reading over a server in this process that answers as it is told, and over a real XRootD server.
 
 use dav::{SiteConfig, Sites, Stop};
-use fakes::dav::Manners;
+use fakes::dav::{Before, MACAROON, Manners};
 use fakes::http::{Asked, Said, serve};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use std::net::TcpListener;
@@ -579,13 +579,12 @@ fn owned(names: &[&str]) -> Vec<String> {
 }
 
 /// Copies one large file from one server to another, as the engine would; what came of it, and the notes.
-fn between(from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8]) -> (bool, Vec<String>) {
-    let sites = Sites::default();
+fn between(sites: &Sites, from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8]) -> (bool, Vec<String>) {
     let source =
         sites.source(&[location("dav", &format!("{from}/f"))], &TransferOptions::default()).ok().unwrap().source;
     let (objects, _) = scan(&*source);
     let file = source.lane().open(&objects[0]).unwrap();
-    let sink = sink_at(&sites, &format!("{to_address}/"));
+    let sink = sink_at(sites, &format!("{to_address}/"));
     let (staged, _) = sink.begin(&entry("f", content.len()), "stem").unwrap();
     let is_shared = staged.share_from(&*file);
     if !is_shared {
@@ -597,12 +596,118 @@ fn between(from: &str, to: &tempfile::TempDir, to_address: &str, content: &[u8])
     (is_shared, sink.notes())
 }
 
+fn copies_nothing(asked: &Asked) -> Option<Said> {
+    (asked.method == "COPY").then(|| Said::new(405, b""))
+}
+
+#[test]
+fn a_file_that_the_destination_does_not_fetch_is_sent_by_the_source() {
+    let content = vec![7; 300_000];
+    for (is_refused, told) in [(false, "the destination fetched them"), (true, "the source sent them")] {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(from.path().join("f"), &content).unwrap();
+        let from_address = fakes::dav::start(from.path(), GOOD, Arc::new(|_| None));
+        let fetches = move |asked: &Asked| if is_refused { copies_nothing(asked) } else { None };
+        let address = fakes::dav::start(to.path(), GOOD, Arc::new(fetches));
+        let (is_shared, notes) = between(&Sites::default(), &from_address, &to, &address, &content);
+        assert!(is_shared && notes.len() == 1 && notes[0].contains(told), "{notes:?}");
+    }
+}
+
+/// What a server says before it does.
+type First = fn(&Asked) -> Option<Said>;
+
+/// Copies between two servers that each take a token of their own, and a macaroon where content is asked for. Whether they did it, the notes,
+/// and what both heard that tells of passes: requests for macaroons, and passes to hand on.
+fn by_tokens(first: First) -> (bool, Vec<String>, Vec<String>) {
+    let content = vec![7; 300_000];
+    let [from, to, tokens] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    std::fs::write(from.path().join("f"), &content).unwrap();
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let site = |root: &Path, token: &str| {
+        let (heard, own) = (heard.clone(), format!("Bearer {token}"));
+        let before = move |asked: &Asked| {
+            let mut heard = heard.lock().unwrap();
+            heard.extend((asked.method == "POST").then(|| String::from_utf8_lossy(&asked.body).into_owned()));
+            heard.extend(asked.header("transferheaderauthorization").map(str::to_owned));
+            let pass = asked.header("authorization").unwrap_or_default();
+            let is_handed = pass == format!("Bearer {MACAROON}") && matches!(&asked.method[..], "GET" | "PUT");
+            if pass == own || is_handed { first(asked) } else { Some(Said::new(401, b"")) }
+        };
+        let address = fakes::dav::start(root, GOOD, Arc::new(before));
+        let file = tokens.path().join(token);
+        std::fs::write(&file, token).unwrap();
+        let endpoint = format!("dav://{address}");
+        (address, SiteConfig { endpoint, token_file: Some(file), ..SiteConfig::default() })
+    };
+    let (from_address, reads) = site(from.path(), "hunter2");
+    let (address, writes) = site(to.path(), "hunter3");
+    let sites = Sites::new(vec![reads, writes], Stop::default());
+    let (is_shared, notes) = between(&sites, &from_address, &to, &address, &content);
+    let heard = heard.lock().unwrap().clone();
+    assert!(!notes.concat().contains("hunter") && !heard.concat().contains("hunter"), "{notes:?} {heard:?}");
+    (is_shared, notes, heard)
+}
+
+#[test]
+fn a_server_hands_a_macaroon_to_another_and_never_the_users_token() {
+    let fetches: First = |_| None;
+    let sends: First = |asked| asked.header("source").map(|_| Said::new(405, b""));
+    for (first, told, activity) in [
+        (fetches, "the destination fetched them", "activity:DOWNLOAD"),
+        (sends, "the source sent them", "activity:UPLOAD,MANAGE"),
+    ] {
+        let (is_shared, notes, heard) = by_tokens(first);
+        assert!(is_shared && notes.concat().contains(told), "{notes:?}");
+        let [.., asked_for, pass] = &heard[..] else { panic!("{heard:?}") };
+        assert!(asked_for.contains(activity) && asked_for.contains("PT60M"), "{heard:?}");
+        assert_eq!(*pass, format!("Bearer {MACAROON}"));
+    }
+}
+
+#[test]
+fn two_tokens_and_no_macaroon_lead_through_this_host_which_is_told() {
+    let (is_shared, notes, heard) = by_tokens(|asked| (asked.method == "POST").then(|| Said::new(405, b"")));
+    let told = notes.concat();
+    assert!(!is_shared && told.contains("through this host") && told.contains("makes no macaroon"), "{notes:?}");
+    assert!(heard.iter().all(|one| one.contains("activity:")), "a pass was handed on: {heard:?}");
+}
+
+#[test]
+fn markers_of_a_failure_and_markers_that_are_cut_do_not_count_though_all_of_it_is_there() {
+    let content = vec![7; 300_000];
+    for (end, is_cut, told) in [
+        ("failure: rejected PUT: 507", false, "failure: rejected PUT: 507"),
+        ("success: Created", true, "closed the connection early"),
+    ] {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(from.path().join("f"), &content).unwrap();
+        let (root, bytes) = (to.path().to_owned(), content.clone());
+        let copies: Arc<Before> = Arc::new(move |asked: &Asked| {
+            if asked.method != "COPY" {
+                return None;
+            }
+            let name = asked.header("destination").unwrap_or(&asked.target).rsplit('/').next().unwrap_or_default();
+            std::fs::write(root.join(name), &bytes).unwrap();
+            let markers = format!("Perf Marker\n    Stripe Bytes Transferred: 300000\nEnd\n{end}\n");
+            let mut said = Said::new(202, markers.as_bytes());
+            said.is_cut = is_cut;
+            Some(said)
+        });
+        let from_address = fakes::dav::start(from.path(), GOOD, copies.clone());
+        let address = fakes::dav::start(to.path(), GOOD, copies);
+        let (is_shared, notes) = between(&Sites::default(), &from_address, &to, &address, &content);
+        assert!(!is_shared && notes.concat().contains("through this host"), "{notes:?}");
+        assert_eq!(notes.concat().matches(told).count(), 2, "by fetching and by sending: {notes:?}");
+    }
+}
+
 #[test]
 fn a_copy_between_servers_counts_when_both_state_the_same() {
     let content = vec![7; 300_000];
     let from = tempfile::tempdir().unwrap();
     std::fs::write(from.path().join("f"), &content).unwrap();
-    let from_address = fakes::dav::start(from.path(), GOOD, Arc::new(|_| None));
+    let from_address = fakes::dav::start(from.path(), GOOD, Arc::new(copies_nothing));
     let wrong = vec![8; 300_000];
     // What the server has there when it says what; whether that counts, and what is told of it.
     type Case = (&'static str, Option<Vec<u8>>, bool, &'static str);
@@ -631,7 +736,7 @@ fn a_copy_between_servers_counts_when_both_state_the_same() {
                 })
             }),
         );
-        let (is_shared, notes) = between(&from_address, &to, &address, &content);
+        let (is_shared, notes) = between(&Sites::default(), &from_address, &to, &address, &content);
         assert_eq!(is_shared, counts, "{says} {notes:?}");
         assert!(notes.concat().contains(told), "{says} {notes:?}");
     }
@@ -667,7 +772,7 @@ fn each_attempt_at_a_copy_goes_to_a_name_of_its_own() {
     };
     let from_address = fakes::dav::start(from.path(), GOOD, Arc::new(sends));
     let address = fakes::dav::start(to.path(), GOOD, Arc::new(fetches));
-    let (is_shared, notes) = between(&from_address, &to, &address, &content);
+    let (is_shared, notes) = between(&Sites::default(), &from_address, &to, &address, &content);
     assert!(!is_shared && notes.concat().contains("no route"), "{notes:?}");
     let asked_for = asked_for.lock().unwrap();
     let written: Vec<_> = asked_for.iter().filter(|(method, _)| method != "DELETE").collect();

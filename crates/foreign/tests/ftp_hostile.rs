@@ -8,7 +8,7 @@ use ftp_fake::{CONTENT, Fake, LINK, Lie, start};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use std::sync::Arc;
 use store::open::{OpenSource, Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Fate, Found, How, OpenError, Prune, PublishRule, Sink, Source, SourceObject, Staged};
+use store::{Fate, Found, How, OpenError, Prune, PublishRule, Sink, Source, SourceObject, Staged, ToPublish};
 
 /// More than sockets buffer on the way.
 const BYTES: usize = 24 << 20;
@@ -260,6 +260,27 @@ fn what_was_confirmed_before_its_conversation_was_lost_is_compared_and_gets_its_
     sink.close();
     let files = fake.files.lock().unwrap();
     assert_eq!(files.len() as u64, FILES + 1, "{:?}", files.keys());
+}
+
+/// More than are sent and published together.
+#[test]
+fn of_many_small_files_each_gets_its_name_and_is_told_by_its_place() {
+    const FILES: usize = 300;
+    let fake = start(Lie::Parting);
+    let sink = sink(&fake);
+    let entry = |number: usize| entry(number as u64, &format!("new{number}"), Kind::File, 4);
+    let entries: Vec<Entry> = (1..=FILES).map(entry).collect();
+    let staged: Vec<Staged> = entries.iter().map(|entry| stage(&*sink, entry, b"some")).collect();
+    let group = entries.iter().zip(&staged).map(|(entry, staged)| ToPublish { entry, staged: *staged });
+    let mut told = Vec::new();
+    sink.publish_group(&group.collect::<Vec<_>>(), &mut |place, published| {
+        published.unwrap();
+        told.push(place);
+        true
+    });
+    assert_eq!(told, (0..FILES).collect::<Vec<_>>());
+    let files = fake.files.lock().unwrap();
+    assert!(entries.iter().all(|entry| files[&format!("/d/{}", entry.name)] == b"some"), "{:?}", files.keys());
 }
 
 #[test]

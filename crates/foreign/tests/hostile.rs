@@ -432,6 +432,18 @@ fn a_destination_that_may_not_be_looked_at_is_not_told_to_be_unreachable() {
     assert!(matches!(opened, Err(OpenError::Refused { why: Refused::Unreachable, .. })));
 }
 
+/// Over distance each look is a round trip.
+#[test]
+fn a_destination_that_is_there_is_looked_at_once() {
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+    let counted: Lie = |kind, _, _| {
+        LOOKS.fetch_add(u32::from(matches!(kind, LSTAT | STAT)), SeqCst);
+        None
+    };
+    let _sink = sink(counted);
+    assert_eq!(LOOKS.load(SeqCst), 1);
+}
+
 #[test]
 fn a_write_or_rename_that_is_refused_fails_its_file() {
     let denied: Lie = |kind, number, _| match kind {

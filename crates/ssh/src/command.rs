@@ -37,7 +37,7 @@ pub struct Target {
     pub host: String,
 }
 
-/// What speaks at the other end of two pipes, on hosts without this program.
+/// What speaks at the other end of ssh, on hosts without this program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// The subsystem of the ssh server.

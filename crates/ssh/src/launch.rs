@@ -18,7 +18,10 @@ use model::Exit;
 use model::name::{Escaped, is_unsafe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -150,7 +153,7 @@ impl Drop for Remote {
     }
 }
 
-/// A running ssh process, with a service of the remote host at its pipes. It ends when this is dropped.
+/// A running ssh process, with a service of the remote host behind it. It ends when this is dropped.
 pub struct Subsystem {
     process: Process,
     target: String,
@@ -158,20 +161,27 @@ pub struct Subsystem {
 }
 
 impl Subsystem {
-    /// Starts ssh; whether it comes through shows when something is read. The pipes are those to write to and to read from.
+    /// Starts ssh; whether it comes through shows when something is read. What comes with it is to be written to, and to be read from.
     pub fn start(
         options: &SshOptions,
         target: &Target,
         port: Option<u16>,
         service: Service,
         tell: Tell,
-    ) -> Result<(Subsystem, ChildStdin, ChildStdout)> {
+    ) -> Result<(Subsystem, File, File)> {
         let mut command = options.service(target, port, service)?;
-        let (process, input, output) = spawn(&mut command, tell)?;
-        Ok((Subsystem { process, target: target.name.clone(), service }, input, output))
+        let (process, input, output) = match service {
+            Service::Sftp => spawn_at_sockets(command, tell)?,
+            // It takes a socket at its input for a connection in both directions, and answers there.
+            Service::GridFtp => {
+                let (process, input, output) = spawn(&mut command, tell)?;
+                (process, input.into(), output.into())
+            }
+        };
+        Ok((Subsystem { process, target: target.name.clone(), service }, File::from(input), File::from(output)))
     }
 
-    /// Why it ended before it said anything. The pipes must be closed.
+    /// Why it ended before it said anything. What came with it must be closed.
     pub fn explain(mut self) -> Error {
         let status = self.process.end();
         match status.and_then(|status| status.code()) {
@@ -182,17 +192,26 @@ impl Subsystem {
     }
 }
 
-/// Starts ssh and listens to what it says on standard error.
+/// Starts ssh at two pipes.
 fn spawn(command: &mut Command, tell: Tell) -> Result<(Process, ChildStdin, ChildStdout)> {
-    let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
-    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|e| {
-        Error::new(Exit::Usage, format!("start {program}: {e}"))
-            .hint("install an ssh client, or name one with --ssh COMMAND")
-    })?;
-    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(input), Some(output), Some(errors)) = pipes else { unreachable!("all three were piped") };
-    Ok((Process { child, words: Words::listen(errors, tell) }, input, output))
+    let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()), tell)?;
+    let pipes = (process.child.stdin.take(), process.child.stdout.take());
+    let (Some(input), Some(output)) = pipes else { unreachable!("both were piped") };
+    Ok((process, input, output))
+}
+
+/// Starts ssh at two pairs of sockets, which hold three times what pipes do: both sides wait less often. There is one for each direction: its
+/// end is told by closing it, and whoever makes it non-blocking changes nothing of the other one.
+fn spawn_at_sockets(mut command: Command, tell: Tell) -> Result<(Process, OwnedFd, OwnedFd)> {
+    let pair = || {
+        UnixStream::pair().map_err(|e| {
+            Error::new(Exit::Failed, format!("open sockets to ssh: {e}")).hint("allow more open files (`ulimit -n`)")
+        })
+    };
+    let ((input, to_read), (output, to_write)) = (pair()?, pair()?);
+    // The command keeps these here for as long as it lives, and so does not outlive this function: ssh alone is to have them.
+    command.stdin(OwnedFd::from(to_read)).stdout(OwnedFd::from(to_write));
+    Ok((Process::start(&mut command, tell)?, input.into(), output.into()))
 }
 
 /// Waits for the next of what a thread sends, and looks for an interruption meanwhile; `None` when nothing more comes.
@@ -267,6 +286,17 @@ struct Process {
 }
 
 impl Process {
+    /// Starts ssh and listens to what it says on standard error.
+    fn start(command: &mut Command, tell: Tell) -> Result<Process> {
+        let program = Escaped(command.get_program().as_encoded_bytes()).to_string();
+        let mut child = command.stderr(Stdio::piped()).spawn().map_err(|e| {
+            Error::new(Exit::Usage, format!("start {program}: {e}"))
+                .hint("install an ssh client, or name one with --ssh COMMAND")
+        })?;
+        let Some(errors) = child.stderr.take() else { unreachable!("it was piped") };
+        Ok(Process { child, words: Words::listen(errors, tell) })
+    }
+
     /// Waits for the process, and kills it when it does not end; `None` then.
     fn end(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + END_PATIENCE;
@@ -463,6 +493,26 @@ mod tests {
         let error = Remote::start(&options, &target, None, Arc::new(|_: &str| {}), &|| false).err().unwrap();
         assert_eq!(error.exit, Exit::Usage);
         assert!(started("exit 127").err().unwrap().message.contains("there is no thalweg on far"));
+    }
+
+    #[test]
+    fn sftp_is_reached_by_sockets_and_gridftp_by_pipes_and_both_hear_the_end() {
+        for (service, ends) in [(Service::Sftp, "socket socket "), (Service::GridFtp, "pipe pipe ")] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("fake");
+            let script = "for end in 0 1; do [ -S /proc/self/fd/$end ] && printf 'socket '\n\
+                          [ -p /proc/self/fd/$end ] && printf 'pipe '; done; exec cat\n";
+            std::fs::write(&path, script).unwrap();
+            let options = SshOptions { command: Some(format!("sh {}", path.display())), ..SshOptions::default() };
+            let target = Target::parse("far").unwrap();
+            let started = Subsystem::start(&options, &target, None, service, Arc::new(|_: &str| {}));
+            let (_subsystem, mut input, mut output) = started.ok().unwrap();
+            input.write_all(b"said").unwrap();
+            drop(input);
+            let mut heard = String::new();
+            output.read_to_string(&mut heard).unwrap();
+            assert_eq!(heard, format!("{ends}said"));
+        }
     }
 
     #[test]

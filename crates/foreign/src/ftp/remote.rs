@@ -8,6 +8,7 @@ use super::server::Ftp;
 use super::session::command;
 use crate::tree::{
     Asked, Attempts, Attributes, Children, DEPTH_MAX, Faulty, Job, NAMES_MAX, ODD_MAX, Remote, Rename, Small, Stage,
+    WIDTH,
 };
 use model::Entry;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +18,8 @@ use store::{Abilities, Directories, Order, Seen, SinkFacts, SourceFile, SourceLa
 
 /// How often a listing is tried that does not come to its end.
 const LISTED_MAX: u32 = 8;
+/// Small files of a group at a GridFTP server: 32 behind one another on each data connection at work.
+const GROUP_FILES: usize = 256;
 
 fn now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
@@ -253,6 +256,11 @@ impl Remote for Ftp {
                 ),
             },
         ]
+    }
+
+    fn group_files(&self) -> usize {
+        // To plain servers each file takes round trips of its own, and a group is not broken off.
+        if self.0.can.grid { GROUP_FILES } else { WIDTH }
     }
 
     fn send(self: &Arc<Self>, group: &mut [(u64, Small)], _: bool) -> store::Result<()> {

@@ -62,6 +62,12 @@ pub fn send_some(server: &Arc<Server>, some: &mut [&mut Small]) -> Result<()> {
             some.iter_mut().for_each(|one| one.fail(&fault));
             Err(fault)
         }
+        // Nothing was sent, for the sake of a name that cannot be said: it takes few others along.
+        Err(Fault::Name(_)) if some.len() > 1 => {
+            let (first, rest) = some.split_at_mut(some.len() / 2);
+            let sent = [send_some(server, first), send_some(server, rest)];
+            sent.into_iter().collect()
+        }
         Err(_) => send_rest(server, some),
     }
 }
@@ -318,6 +324,23 @@ mod tests {
         let before = stirs(&grid);
         let _lease = send_together(&grid, &mut [&mut small(b"/one"), &mut small(b"/two")]).unwrap();
         assert_eq!(stirs(&grid) - before, 4, "two files went, and were confirmed");
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_said_takes_no_other_file_along() {
+        static DATA: LazyLock<(TcpListener, String)> = LazyLock::new(data);
+        let grid = server(|command| match command.split(' ').next() {
+            Some("EPSV") => DATA.1.as_str(),
+            Some("STOR") => "150 go",
+            Some("DATA") => "226 whole",
+            Some("FEAT") => GRID,
+            Some("CKSM") => "213 024d0127",
+            _ => tame(command),
+        });
+        let (mut one, mut odd, mut two) = (small(b"/one"), small("/\u{e9}/odd".as_bytes()), small(b"/two"));
+        send_some(&grid.ok().unwrap(), &mut [&mut one, &mut odd, &mut two]).unwrap();
+        assert!(odd.failure.is_some() && one.failure.is_none() && two.failure.is_none());
+        assert_eq!((&one.path[..], &two.path[..]), (&b"/one"[..], &b"/two"[..]), "sent again under another name");
     }
 
     #[test]

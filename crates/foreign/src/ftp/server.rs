@@ -546,6 +546,17 @@ pub mod tests {
     }
 
     #[test]
+    fn a_command_that_cannot_be_said_is_refused_alone() {
+        let server = server(tame).ok().unwrap();
+        let command = |at: usize| if at == 5 { b"NOOP a\nb".to_vec() } else { b"NOOP".to_vec() };
+        let commands: Vec<_> = (0..9).map(command).collect();
+        let replies = server.lease().unwrap().ask_all(&commands);
+        let is_refused: Vec<_> = replies.iter().map(|reply| matches!(reply, Err(Fault::Name(_)))).collect();
+        assert_eq!(is_refused, (0..9).map(|at| at == 5).collect::<Vec<_>>());
+        assert_eq!(replies.iter().flatten().count(), 8);
+    }
+
+    #[test]
     fn a_lost_conversation_leaves_its_place_to_the_one_that_asks_again() {
         let mut server = server(tame).ok().unwrap();
         drop(crowd(&mut server));

@@ -17,8 +17,8 @@ use std::time::Duration;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// After so long a writer looks for what the server may have said.
 const HELD_UP: Duration = Duration::from_millis(500);
-/// Commands that are under way at once.
-const AHEAD_MAX: usize = 64;
+/// Commands that are under way at once. Fewer than replies are kept for (`line::HEARD_MAX`).
+const AHEAD_MAX: usize = 256;
 /// A listing of one directory over its data connection.
 const LISTING_BYTES_MAX: usize = 512 << 20;
 
@@ -109,8 +109,12 @@ impl Session {
         for some in commands.chunks(AHEAD_MAX) {
             match self.line.send(some) {
                 Ok(()) => replies.extend(some.iter().map(|_| self.last().and_then(good))),
-                // One that cannot be said is refused alone.
-                Err(Fault::Name(_)) => replies.extend(some.iter().map(|one| self.ask(one.clone()))),
+                // One that cannot be said is refused alone: nothing was sent, and halves are tried.
+                Err(Fault::Name(_)) if some.len() > 1 => {
+                    let (first, rest) = some.split_at(some.len() / 2);
+                    replies.extend(self.ask_all(first));
+                    replies.extend(self.ask_all(rest));
+                }
                 Err(fault) => replies.extend(some.iter().map(|_| Err(fault.clone()))),
             }
         }

@@ -1,4 +1,4 @@
-//! SFTP version 3 over two pipes to whatever speaks it: the user's own `ssh -s HOST sftp`.
+//! SFTP version 3 over two pipes, or sockets, to whatever speaks it: the user's own `ssh -s HOST sftp`.
 //!
 //! `packet` reads and writes what travels, by a `pipe`; `session` numbers requests and hands each its answer, `calls` names them, and
 //! `server` keeps the conversation up. `remote` is what `tree` makes a store of, with `listing`, `reading`, `source`, `small` and `large`; `open`

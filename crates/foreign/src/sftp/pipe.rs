@@ -1,4 +1,4 @@
-//! The pipe to a server, which may stop to read.
+//! The pipe, or socket, to a server, which may stop to read.
 //!
 //! Invariant: a write waits no longer than it may for the other side to take anything.
 

@@ -15,7 +15,7 @@ use store::open::Refused;
 /// How often a lost conversation is begun again.
 const REDIALS_MAX: u32 = 3;
 
-/// Two pipes with an SFTP server at their other end.
+/// Two pipes, or sockets, with an SFTP server at their other end.
 pub struct Line {
     pub input: Box<dyn Pipe + Send>,
     pub output: Box<dyn Read + Send>,

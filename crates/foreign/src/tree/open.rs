@@ -143,7 +143,8 @@ impl<R: Stage> Places<'_, R> {
             _ => (place.path, None),
         };
         let is_rehearsal = request.rights == Rights::Rehearse;
-        if !is_rehearsal {
+        // What was just seen is not looked at again: over distance that is a round trip.
+        if !is_rehearsal && !there.is_some_and(|there| there.is_directory()) {
             make_all(&*place.server, &path)?;
         }
         let sink = TreeSink::new(place.server, path, request.options, is_rehearsal);

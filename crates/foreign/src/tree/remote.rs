@@ -123,6 +123,10 @@ pub trait Remote: Send + Sync + Sized + 'static {
     }
     /// What the protocol tells of the server, for whoever asks what it is good for.
     fn seen(&self) -> Vec<Seen>;
+    /// Small files that are decided on, sent and published together: over distance each group costs the same, however many are in it.
+    fn group_files(&self) -> usize {
+        WIDTH
+    }
     /// Sends what was not sent of some small files; with `sync` they lie safely there afterwards. What fails singly is kept in them.
     ///
     /// # Errors

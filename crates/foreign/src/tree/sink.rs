@@ -5,7 +5,7 @@
 
 use super::attributes::Attributes;
 use super::job::{Directory, Job, Stage, seconds};
-use super::remote::{Asked, Child, Faulty, Remote, WIDTH, absent, join};
+use super::remote::{Asked, Child, Faulty, Remote, absent, join};
 use super::small::SmallLane;
 use model::change::cause;
 use model::{Entry, FailureKind, Kind, Name, ObjectId, TransferOptions};
@@ -268,7 +268,7 @@ impl<R: Stage> Sink for TreeSink<R> {
 
     fn decide_group(&self, group: &mut dyn Iterator<Item = &Entry>, found: &mut Vec<Result<Decision>>) {
         let entries: Vec<&Entry> = group.collect();
-        for some in entries.chunks(WIDTH) {
+        for some in entries.chunks(self.job.server.group_files()) {
             let paths: Vec<Result<Option<Vec<u8>>>> = some
                 .iter()
                 .map(|entry| match self.is_fresh(entry.parent) {
@@ -311,11 +311,12 @@ impl<R: Stage> Sink for TreeSink<R> {
     }
 
     fn publish_group(&self, group: &[ToPublish<'_>], published: &mut dyn FnMut(usize, Result<()>) -> bool) {
-        for (number, some) in group.chunks(WIDTH).enumerate() {
+        let width = self.job.server.group_files();
+        for (number, some) in group.chunks(width).enumerate() {
             let some: Vec<_> = some.iter().map(|one| (one.entry, one.staged)).collect();
             let mut goes_on = true;
             for (at, result) in self.job.publish_held(&some).into_iter().enumerate() {
-                goes_on &= published(number * WIDTH + at, result);
+                goes_on &= published(number * width + at, result);
             }
             if !goes_on {
                 return;

@@ -4,7 +4,7 @@
 
 use super::held::Small;
 use super::job::Job;
-use super::remote::{Remote, WIDTH};
+use super::remote::Remote;
 use model::{Entry, FailureKind};
 use std::sync::Arc;
 use store::{Error, PublishRule, Result, SinkLane, Staged};
@@ -20,7 +20,7 @@ impl<R: Remote> Job<R> {
     /// # Errors
     /// When nothing can be sent any more.
     pub fn send_held(&self, numbers: &[u64], sync: bool) -> Result<()> {
-        for some in numbers.chunks(WIDTH) {
+        for some in numbers.chunks(self.server.group_files()) {
             let mut group: Vec<_> =
                 some.iter().filter_map(|number| Some((*number, self.held.take(*number)?))).collect();
             let sent = self.server.send(&mut group, sync);
