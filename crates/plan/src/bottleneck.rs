@@ -9,6 +9,7 @@
 //! | destination | wait in `Send`, `Credit` or `Scan` | mostly in `Create`, `Write`, `Sync` or `Publish` |
 //! | network | wait in `Send` | wait in `Receive` |
 //! | finding work, or what is written where the source is followed | wait in `Scan` | wait in `Receive` |
+//! | the destination, where a followed source has ended or a buffer is behind | wait in `Scan` | the buffer holds more than a second's worth, or names are given |
 //! | durability | wait in `Credit` | wait in `Receive` while the thread that commits groups works |
 //! | processors | on a processor nearly all the time they could be | or these |
 //! | memory | wait in `Memory` | or these |
@@ -41,13 +42,16 @@ pub struct Observed<'a> {
     pub is_local: bool,
     /// The source is followed: lanes also wait for something to be written there.
     pub is_following: bool,
+    /// Nothing more was written there in this time: what ends the following had come.
+    pub has_ended: bool,
     pub amounts: Amounts,
 }
 
 /// Less lane time than this says nothing: one scheduling delay or one slow create would decide.
 const TELLING_NS_MIN: f64 = 50e6;
 
-/// From this share on, lanes that wait for a source that is followed wait for its writers: nothing else was in their way.
+/// From this share on, lanes that wait for a source that is followed wait for its writers, unless the destination is busy with
+/// what it has.
 const GROWING: f64 = 0.5;
 
 /// A receiver that waited for data for longer than this share was not the one that held the sender up.
@@ -62,9 +66,11 @@ const ONE_HOST_RTT_US_MAX: u64 = 100;
 /// Names what limited the rate of a transfer.
 ///
 /// `share` of the verdict: of the limiting side's lane time in that stage. For processors it is how far they were used
-/// up or, where that does not show, how long the lanes worked. For the network it is the sender's time in `Send`.
+/// up or, where that does not show, how long the lanes worked. For the network it is the sender's time in `Send`, for what a
+/// destination has left to do of a followed source that in `Scan`.
 pub fn bottleneck(observed: &Observed<'_>) -> Bottleneck {
-    let Observed { sender, receiver, facts, is_local, is_following, amounts } = *observed;
+    let Observed { sender, receiver, facts, is_local, is_following, has_ended, amounts } = *observed;
+    let waiting_bytes = receiver.fill.waiting_bytes;
     let words = Words { amounts, facts: *facts };
     let (sender, receiver) = match is_local {
         true => (Side::local(sender, receiver), None),
@@ -75,7 +81,14 @@ pub fn bottleneck(observed: &Observed<'_>) -> Bottleneck {
         return verdict::none("too short to tell what limited the rate");
     }
     if is_following && sender.share(Stage::Scan) >= GROWING {
-        return words.growth(&sender);
+        // More than arrives in a second.
+        let is_behind = waiting_bytes as f64 > amounts.bytes as f64 / amounts.seconds.max(1.0);
+        let is_held_up = receiver.as_ref().is_some_and(|side| side.is_told() && side.share(Stage::Receive) <= SLACK);
+        match () {
+            () if has_ended || is_behind => return words.delivery(&sender, waiting_bytes),
+            () if !is_held_up => return words.growth(&sender),
+            () => {}
+        }
     }
     match receiver {
         Some(receiver) if sender.is_told() && receiver.is_told() => Pair::new(sender, receiver, facts).judge(&words),

@@ -18,23 +18,50 @@ const NO_FACTS: StreamFacts = StreamFacts {
 
 fn bottleneck(sender: &LaneTimes, receiver: &LaneTimes, facts: &StreamFacts, is_local: bool) -> Bottleneck {
     let amounts = Amounts { files: 1000, bytes: 100 << 20, seconds: 10.0 };
-    crate::bottleneck(&Observed { sender, receiver, facts, is_local, is_following: false, amounts })
+    let (is_following, has_ended) = (false, false);
+    crate::bottleneck(&Observed { sender, receiver, facts, is_local, is_following, has_ended, amounts })
 }
 
-/// As the one before, of a source that is followed.
-fn following(sender: &LaneTimes, receiver: &LaneTimes) -> Bottleneck {
+/// As the one before, of a source that is followed; 1 MiB arrived in 10 s.
+fn following(sender: &LaneTimes, receiver: &LaneTimes, has_ended: bool) -> Bottleneck {
     let amounts = Amounts { files: 1, bytes: 1 << 20, seconds: 10.0 };
-    let facts = &NO_FACTS;
-    crate::bottleneck(&Observed { sender, receiver, facts, is_local: false, is_following: true, amounts })
+    let (facts, is_local, is_following) = (&NO_FACTS, false, true);
+    crate::bottleneck(&Observed { sender, receiver, facts, is_local, is_following, has_ended, amounts })
+}
+
+#[test]
+fn a_source_is_not_the_limit_while_the_destination_is_busy_with_what_it_has() {
+    let idle = side(5, &[(Scan, 95), (Read, 3), (Send, 2)]);
+    let holding = |waiting_bytes| LaneTimes {
+        fill: Fill { capacity_bytes: 368 << 20, waiting_bytes },
+        ..side(10, &[(Receive, 60), (Write, 40)])
+    };
+    let found = |waiting_bytes, has_ended| following(&idle, &holding(waiting_bytes), has_ended);
+    assert_eq!(found(0, false).stage, "scan");
+    // What passes through a buffer in a second is on its way, and more is held up there.
+    assert_eq!(found(100 << 10, false).stage, "scan");
+    let held = found(29 << 20, false);
+    assert_eq!(held.stage, "write");
+    assert!(held.sentence.contains("destination's storage: lanes had nothing to send for 95 % of the time"));
+    assert!(held.sentence.contains("29.0 MiB wait in its buffer"), "{}", held.sentence);
+    // Once nothing more is written, the source is it in no case.
+    assert_eq!(found(1, true).stage, "write");
+    let named = found(0, true);
+    assert_eq!(named.stage, "publish");
+    assert!(named.sentence.contains("has yet to get its final names"), "{}", named.sentence);
+    // Lanes that write all the time hold up whoever waits for their answers.
+    let busy = following(&idle, &side(15, &[(Receive, 3), (Write, 97)]), false);
+    assert_eq!(busy.stage, "write", "{}", busy.sentence);
 }
 
 #[test]
 fn a_source_that_grows_slowly_is_named_and_one_that_storage_holds_up_is_not() {
     let receiver = side(10, &[(Receive, 40), (Write, 60)]);
-    let slow = following(&side(5, &[(Scan, 90), (Read, 8), (Send, 2)]), &receiver);
+    let slow = following(&side(5, &[(Scan, 90), (Read, 8), (Send, 2)]), &receiver, false);
     assert_eq!(slow.stage, "scan");
     assert!(slow.sentence.contains("what is written at the source: lanes waited 90 %"), "{}", slow.sentence);
-    let held_up = following(&side(9, &[(Scan, 10), (Read, 4), (Send, 86)]), &side(15, &[(Receive, 3), (Write, 97)]));
+    let writes = side(15, &[(Receive, 3), (Write, 97)]);
+    let held_up = following(&side(9, &[(Scan, 10), (Read, 4), (Send, 86)]), &writes, false);
     assert_eq!(held_up.stage, "write", "{}", held_up.sentence);
 }
 

@@ -219,6 +219,20 @@ impl Words {
         verdict(Stage::Scan.name(), share, sentence, String::new())
     }
 
+    /// The source is followed, and what was written there is sent: what is left is the destination's.
+    pub fn delivery(&self, side: &Side, waiting_bytes: u64) -> Bottleneck {
+        let share = side.share(Stage::Scan);
+        let (stage, left) = match waiting_bytes {
+            0 => (Stage::Publish, "what arrived has yet to get its final names".to_owned()),
+            bytes => (Stage::Write, format!("{} wait in its buffer", ByteCount(bytes))),
+        };
+        let waited = percent(share);
+        let sentence = format!(
+            "limited by the destination's storage: lanes had nothing to send for {waited} of the time, and {left}"
+        );
+        verdict(stage.name(), share, sentence, String::new())
+    }
+
     pub fn credit(&self, side: &Side) -> Bottleneck {
         let share = side.share(Stage::Credit);
         let waited = percent(share);

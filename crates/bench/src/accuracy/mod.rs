@@ -5,7 +5,8 @@
 //! the rule in turn, five times.
 //!
 //! Invariants:
-//! - Settings are named before anything runs (`cells`). A time counts only if every file that was delivered equals its source.
+//! - Settings are named before anything runs (`cells`). A time counts only if every file that was delivered equals its source, the
+//!   link was not late, and others left the machine to it.
 //! - Every run is a line on disk as soon as it is over, before anything else may fail; the same command goes on where it was stopped,
 //!   and a slice of the cells is a run of its own that adds to the same file.
 //! - Runs of another program, seed, file system or kernel are kept and not mixed with these.
@@ -13,6 +14,7 @@
 //! Not here: what a plan is (`plan`), laboratories and slow storage (`lab`).
 
 mod cells;
+mod load;
 mod run;
 mod record;
 mod verdict;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 const FILE: &str = "accuracy.jsonl";
 /// What plans were made from, with what the laboratory said of its lateness meanwhile.
 const CALIBRATIONS: &str = "calibrations.jsonl";
-/// A run during which the machine stood still is made again, so often in all; every one of them stays on record.
+/// A run during which the machine stood still or was others' is made again, so often in all; every one of them stays on record.
 pub const TRIES: usize = 3;
 /// How the reason begins for a delivery that is not its source.
 pub const DIFFERS: &str = "the delivery differs: ";
@@ -50,10 +50,11 @@ pub struct Run {
     pub plan: Option<serde_json::Value>,
     /// What the copy said of its streams, for runs that adapt.
     pub streams: Option<u64>,
-    /// Share of the machine that others used.
+    /// Share of the machine that others used, other virtual machines included.
     pub foreign: f64,
     /// Why it does not count, or empty.
     pub void: String,
+    /// Of the program's source tree, or that it is unknown.
     pub commit: String,
     /// SHA-256 of the program, hexadecimal.
     #[serde(default)]

@@ -13,12 +13,14 @@ use lab::storage::SlowStorage;
 use serde_json::{Value, json};
 
 use super::cells::{CELLS, Cell, PLAN, SETS, Setting, Slow};
+use super::load::{Load, reason_to_void};
 use super::record::{Basis, DIFFERS, Record, Run, Step, TRIES};
 use super::verdict::{Verdict, text};
 use super::{Options, RUN_SECONDS};
-use crate::account::{Machine, own_cpu_seconds};
+use crate::account::Split;
 use crate::compare::shown_file_system;
 use crate::dataset;
+use crate::environment::Program;
 use crate::error::{Error, Kind, Result};
 use crate::manifest::Manifest;
 use crate::process::{Gated, Server};
@@ -87,10 +89,12 @@ fn basis(options: &Options) -> Basis {
     Basis { seed: options.seed, file_system: shown_file_system(working), kernel }
 }
 
-/// What the program says of itself.
+/// Of the source tree in which the program lies; elsewhere there is only what it says of itself.
 fn commit(program: &Path) -> String {
-    let said = Command::new(program).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned()
+    Program::read(program).and_then(|read| read.commit).unwrap_or_else(|| {
+        let said = Command::new(program).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+        format!("unknown ({})", String::from_utf8_lossy(&said).lines().next().unwrap_or_default())
+    })
 }
 
 struct Bench<'a> {
@@ -197,32 +201,36 @@ impl Bench<'_> {
         Ok(server)
     }
 
-    /// Again while the laboratory was late, so often in all; the record says so of the last one too.
+    /// Again while the laboratory was late or others used the machine, so often in all; the record says so of the last one too.
     fn calibrate(&mut self, place: &Place) -> Result<()> {
         for _ in 0..TRIES {
             self.check_budget()?;
-            let late = self.calibrate_once(place)?;
-            if late.is_empty() {
+            let reasons = self.calibrate_once(place)?;
+            if reasons.is_empty() {
                 break;
             }
-            (self.progress)(&format!("{}, {}: {}", self.cell.name, self.set, late.join("; ")));
+            (self.progress)(&format!("{}, {}: {}", self.cell.name, self.set, reasons.join("; ")));
         }
         Ok(())
     }
 
-    /// Returns why the laboratory had a part in it.
+    /// Returns why the laboratory or others had a part in it.
     fn calibrate_once(&mut self, place: &Place) -> Result<Vec<String>> {
         (self.progress)(&format!("{}, {}: calibrating", self.cell.name, self.set));
         let ours = Self::ours(&[], &self.options.program);
-        let before = place.lab.snapshot();
+        let (before, load) = (place.lab.snapshot(), Load::begin(place.server));
+        let (began, children) = (Instant::now(), Split::of_children());
         let said = self.asked(place, &ours.calibrate(place.bed, place.set))?;
+        let used = Split::of_children().since(children);
+        let foreign = load.foreign(began.elapsed().as_secs_f64(), used.user_seconds + used.system_seconds);
         let judged = |(before, after)| reasons_to_void(place.lab.scenario(), &before, &after);
         let late: Vec<String> = before.zip(place.lab.snapshot()).map(judged).into_iter().flatten().collect();
+        let loaded = reason_to_void(foreign);
         self.record.add_calibration(&json!({
-            "cell": self.cell.name, "set": self.set, "late": late, "commit": self.commit, "program": self.program,
-            "calibration": serde_json::from_str::<Value>(&said).ok(),
+            "cell": self.cell.name, "set": self.set, "late": late, "foreign": foreign, "loaded": loaded,
+            "commit": self.commit, "program": self.program, "calibration": serde_json::from_str::<Value>(&said).ok(),
         }))?;
-        Ok(late)
+        Ok(late.into_iter().chain(loaded).collect())
     }
 
     /// The standard output of a command at the client's host.
@@ -271,21 +279,18 @@ impl Bench<'_> {
         let at = |gate: &Command| place.bed.at(Host::Client, Class::Network, gate);
         drop_caches(&place.set.source);
         let gated = Gated::prepare(&client, at, place.bed.workspace)?;
-        let (before, machine, own) = (place.lab.snapshot(), Machine::read(), own_cpu_seconds());
-        let cpu = place.server.cpu_seconds();
+        let (before, load) = (place.lab.snapshot(), Load::begin(place.server));
         let finished = gated.run(LIMIT, Some(place.server), self.cancel)?;
-        let (after, own) = (Machine::read(), own_cpu_seconds() - own);
-        let used = finished.cpu_seconds + place.server.cpu_seconds() - cpu + own;
-        let foreign = (after.busy_seconds - machine.busy_seconds - used).max(0.0)
-            / (finished.seconds.max(1e-3) * dataset::cores() as f64);
+        let foreign = load.foreign(finished.seconds, finished.cpu_seconds);
         let judged = |(before, after)| reasons_to_void(place.lab.scenario(), &before, &after);
         let late = before.zip(place.lab.snapshot()).map(judged).unwrap_or_default();
+        let disturbed: Vec<String> = late.into_iter().chain(reason_to_void(foreign)).collect();
         let is_good = !finished.is_killed && finished.status.is_some_and(|status| status.success());
         let void = match () {
             () if finished.is_killed => "it took too long".to_owned(),
             () if !is_good => format!("it failed: {}", finished.stderr.lines().last().unwrap_or_default()),
             () => match place.truth.differences_at(&behind, dataset::cores()) {
-                differences if differences.is_empty() => late.join("; "),
+                differences if differences.is_empty() => disturbed.join("; "),
                 differences => format!("{DIFFERS}{}", differences.join(", ")),
             },
         };

@@ -20,7 +20,7 @@ pub struct Verdict {
     /// Runs of whatever step that ended badly or delivered something else, and those of them that did the latter.
     pub failed: usize,
     pub wrong: usize,
-    /// Those during which the link was late.
+    /// Those during which the link was late, or others used the machine.
     pub void: usize,
     /// Of the runs by the plan: predicted over measured less one, and whether measured lay inside.
     pub errors: Vec<f64>,
@@ -90,7 +90,7 @@ pub fn text(verdicts: &[Verdict], commit: &str) -> String {
     text.push_str(" error of P50 | inside | failed | void |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for verdict in verdicts {
         let (setting, best) = verdict.best.as_ref().map_or(("-", None), |(name, rate)| (name.as_str(), Some(*rate)));
-        let of_best = |rate: Option<f64>| shown(rate.zip(best).map(|(rate, best)| rate / best), 2);
+        let of_best = |rate: Option<f64>| shown(rate.zip(best).map(|(rate, best)| rate / best), 3);
         let megabytes = |rate: Option<f64>| shown(rate.map(|rate| rate / 1e6), 1);
         let error =
             median(verdict.errors.iter().copied()).map_or("-".to_owned(), |error| format!("{:+.0} %", 100.0 * error));
@@ -129,7 +129,7 @@ fn summary(verdicts: &[Verdict]) -> String {
          - P50 is off by {} in the median of {runs} runs; {within} lay inside their intervals, whose median width is {}\n\
          - {} runs failed, {} of them by a delivery that differs; {} were void\n",
         shares.len(),
-        shown(least, 2),
+        shown(least, 3),
         percent(median(errors())),
         percent(widths),
         of_all(|verdict| verdict.failed),
@@ -187,8 +187,8 @@ mod tests {
         assert!(shares.iter().all(|off| off.abs() < 1e-9), "{shares:?}");
         assert_eq!((found[0].within.clone(), found[0].rule), (vec![true; 3], None));
         let text = text(&found, "x");
-        assert!(text.contains("| 4 | 0.0 | 0.0 | 0.96 | 0.50 | - | +0 % | 3 of 3 | 0 | 1 |"), "{text}");
-        assert!(text.contains("in 1 of 1 cells and sets, and 0.96 at the least"), "{text}");
+        assert!(text.contains("| 4 | 0.0 | 0.0 | 0.960 | 0.500 | - | +0 % | 3 of 3 | 0 | 1 |"), "{text}");
+        assert!(text.contains("in 1 of 1 cells and sets, and 0.960 at the least"), "{text}");
     }
 
     #[test]

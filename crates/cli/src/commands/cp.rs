@@ -254,7 +254,8 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
     {
         return ordered.detach(&request, args.json);
     }
-    carry_out(args, &request, |interrupt, events| {
+    let mut expected = Vec::new();
+    let exit = carry_out(args, &request, |interrupt, events| {
         let reserved = reserve(args, &request, interrupt)?;
         let ran = transfer::run(&request, started, interrupt, events);
         let released = reserved.map_or(Ok(()), Reserved::release);
@@ -264,8 +265,16 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         }
         follow::note(args.plan.as_ref(), planned.as_ref(), &request, &mut finished);
         replay::keep(args.tuning_log.as_deref(), &mut finished);
+        expected = follow::expected(planned.as_ref(), &request, &finished.ended);
+        if let (true, Some(report)) = (args.json, &mut finished.ended.report) {
+            report.notes.append(&mut expected);
+        }
         Ok(finished)
-    })
+    })?;
+    if !args.quiet {
+        expected.iter().for_each(|line| output::note(line));
+    }
+    Ok(exit)
 }
 
 /// What the arguments name.

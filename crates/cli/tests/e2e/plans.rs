@@ -1,4 +1,5 @@
-//! Plans from models: answers as a program reads them, goals, buffers, fits, and what is wrong with a model.
+//! Plans from models: answers as a program reads them, goals, buffers, fits, and what is wrong with a model. Plans from calibrations:
+//! copies that follow them, and what dry runs say.
 
 use crate::bed::{Bed, Ran};
 use serde_json::Value;
@@ -30,6 +31,23 @@ fn a_plan_names_rate_settings_limit_and_what_a_change_would_bring() {
     assert!(plan["what_if"][1]["best_bytes_per_second"].as_f64().unwrap() > 1.85e9);
     let fixed = bed.run(&["plan", "--graph", &graph, "--fix", "nics=1", "--fix", "n=2", "--json"]);
     assert!((answer(fixed.succeeded())["rate_bytes_per_second"].as_f64().unwrap() / 1.2e9 - 1.0).abs() < 1e-6);
+}
+
+/// Behind compression to a half a network carries twice what it can, and so does a change of it.
+#[test]
+fn what_ifs_about_a_network_behind_compression_count_twice() {
+    let bed = Bed::new();
+    let edge = |name: &str, from: &str, to: &str, value: &str| {
+        format!(r#"{{"name":"{name}","from":"{from}","to":"{to}","capacity":{{"form":"const","value":{value}}}}}"#)
+    };
+    let edges = [edge("pack", "Src", "p", "9e9"), edge("network", "p", "u", "1e9"), edge("unpack", "u", "Dst", "9e9")];
+    let nodes = r#"{"name":"p","gain":0.5},{"name":"u","gain":2}"#;
+    bed.write("model.json", format!(r#"{{"v":1,"nodes":[{nodes}],"edges":[{}]}}"#, edges.join(",")).as_bytes());
+    let changes = ["--what-if", "network=x2", "--what-if", "network=x0.5"];
+    let plan = answer(bed.run(&[&["plan", "--graph", "model.json", "--json"][..], &changes].concat()).succeeded());
+    let best = |answer: &Value| (answer["best_bytes_per_second"].as_f64().unwrap() / 1e6).round();
+    let found = [best(&plan), best(&plan["what_if"][0]), best(&plan["what_if"][1])];
+    assert_eq!(found, [2000.0, 4000.0, 1000.0], "{plan}");
 }
 
 #[test]
@@ -213,6 +231,36 @@ fn copies_for_which_no_plan_can_be_made_go_on_and_say_why() {
     assert!(notes(cp("src/", &deep)).contains("were not calibrated"));
     bed.write("client/state_home/thalweg/calibrations/lab.json", b"{}");
     assert!(notes(cp("src/", "lab:b/")).contains("it is no calibration"));
+}
+
+#[test]
+fn a_dry_run_to_a_calibrated_destination_says_how_long_the_copy_would_take() {
+    let (bed, _server) = Bed::with_endpoint();
+    keep_calibration(&bed, "lab", None, 0.9);
+    bed.write("src/a", &[7; 1 << 20]);
+    bed.write("src/b", &[7; 1 << 20]);
+    // Two megabytes are there as soon as the session is: that takes 0.9 s.
+    let seconds = |text: &str| -> f64 {
+        let after = text.split("expected: ").nth(1).unwrap_or_else(|| panic!("{text}"));
+        after.split(" s at ").next().unwrap().parse().unwrap()
+    };
+    for flags in [&["-n"][..], &["-n", "--plan", "auto"]] {
+        let ran = bed.run(&[&["cp"], flags, &["src/", "lab:x/"]].concat()).succeeded();
+        assert!((0.8..1.0).contains(&seconds(&ran.stderr)), "{}", ran.stderr);
+        assert!(ran.stderr.contains("9 times of 10 from") && ran.stderr.contains("may be stale"), "{}", ran.stderr);
+        let told = notes(bed.run(&[&["cp", "--json"], flags, &["src/", "lab:x/"]].concat()));
+        assert!((0.8..1.0).contains(&seconds(&told)), "{told}");
+    }
+    assert!(!bed.path("root/x").exists());
+    // Nothing is told where nothing is known of it, where nothing would be copied, of real copies, and to who wants no words.
+    for words in [&["-n", "src/", "here/"][..], &["-n", "--bwlimit", "1M", "src/", "lab:x/"], &["src/", "lab:x/"]] {
+        let ran = bed.run(&[&["cp"], words].concat()).succeeded();
+        assert!(!ran.stderr.contains("expected: "), "{words:?}: {}", ran.stderr);
+    }
+    for words in [["-n", "src/", "lab:x/"], ["-nq", "src/", "lab:y/"]] {
+        let ran = bed.run(&[&["cp"], &words[..]].concat()).succeeded();
+        assert!(!ran.stderr.contains("expected: "), "{words:?}: {}", ran.stderr);
+    }
 }
 
 #[test]

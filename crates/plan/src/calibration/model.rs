@@ -44,6 +44,7 @@ impl Calibration {
                 count: Count::Fixed(1),
                 law: Some(law),
                 law_knob: Some(0),
+                volume_bytes: None,
             });
         }
         let destination = nodes.len() - 1;

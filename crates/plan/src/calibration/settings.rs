@@ -7,7 +7,7 @@
 
 use super::level::is_behind;
 use super::predict::{DataSet, Gains, Prediction, best, candidates, level_of_bytes, median_rate, predict_with};
-use super::written::{Calibration, EngineRun, Part, Unusable, median};
+use super::written::{Calibration, EngineRun, Part, Unusable, bytes_of, median};
 use crate::window::shown;
 use model::options::{Compression, Depths, Engine};
 use serde::{Deserialize, Serialize};
@@ -53,11 +53,14 @@ pub fn choose(
 ) -> Result<Chosen, Unusable> {
     let plain = predict_with(calibration, data, streams, &Gains::default())?;
     let as_it_is = Storage::as_it_is(of_storage_as_it_is(calibration, &plain));
-    let other = storage(calibration);
-    let by_other = predict_with(calibration, data, streams, &other.gains)?;
-    // Storage may not be what limits, and no way of using it may be better.
-    let is_worth_it = by_other.p50 >= plain.p50 * WORTH;
-    let (storage, mut prediction) = if is_worth_it { (other, by_other) } else { (as_it_is, plain) };
+    let (mut storage, mut prediction) = (as_it_is, plain);
+    if let Some(other) = faster_storage(calibration) {
+        let by_other = predict_with(calibration, data, streams, &other.gains)?;
+        // Storage may not be what limits.
+        if by_other.p50 >= prediction.p50 * WORTH {
+            (storage, prediction) = (other, by_other);
+        }
+    }
     let (compression, of_compression) =
         compression(calibration, data, streams, samples, &mut prediction, &storage.gains)?;
     let mut settings = vec![of_streams(&prediction, streams, calibration.usual_streams)];
@@ -86,9 +89,14 @@ fn of_streams(found: &Prediction, asked: Option<u32>, usual: Option<u32>) -> Set
 
 fn of_storage_as_it_is(calibration: &Calibration, plain: &Prediction) -> Setting {
     let limit = plain.bottlenecks.first().map_or("nothing known", |(part, _)| part.word());
-    let reason = match calibration.engines.is_empty() {
-        true => "other engines were not measured".to_owned(),
-        false => format!("none that was measured promises 10 % more; {limit} limits"),
+    let is_other = |run: &EngineRun| run.engine != Engine::Auto.name();
+    let has_other = |part: Part| calibration.engines.iter().any(|run| run.part == part && is_other(run));
+    let of_one_side = |side: &str| format!("one engine serves both sides, and {side} was measured with no other");
+    let reason = match (has_other(Part::Read), has_other(Part::Write)) {
+        (false, false) => "other engines were not measured".to_owned(),
+        (false, true) => of_one_side("reading"),
+        (true, false) => of_one_side("writing"),
+        (true, true) => format!("none that was measured promises 10 % more; {limit} limits"),
     };
     setting("engine", Engine::Auto, reason)
 }
@@ -107,27 +115,28 @@ impl Storage {
     }
 }
 
-/// The engine and depths with which the slower of both sides is fastest. One engine serves both sides: a side that was not measured
-/// forbids another one.
-fn storage(calibration: &Calibration) -> Storage {
+/// The engine and depths with which the slower of both sides is fastest, if they are clearly faster than what a transfer uses without a plan.
+/// One engine serves both sides: a side that was not measured with another one forbids it.
+fn faster_storage(calibration: &Calibration) -> Option<Storage> {
     let rates = |part: Part, engine: &str, depth: u32| -> Vec<f64> {
         let is_it = |run: &&EngineRun| run.part == part && run.engine == engine && run.depth == depth;
         calibration.engines.iter().filter(is_it).map(|run| run.bytes_per_second()).collect()
     };
-    let rate = |part: Part, engine: &str, depth: u32| median(rates(part, engine, depth));
     let mut depths: Vec<u32> = calibration.engines.iter().map(|run| run.depth).collect();
     depths.sort_unstable();
     depths.dedup();
     let best = |part: Part, engine: &str| {
-        let all = depths.iter().filter_map(|depth| Some((*depth, rate(part, engine, *depth)?)));
+        let all = depths.iter().filter_map(|depth| Some((*depth, median(rates(part, engine, *depth))?)));
         all.max_by(|a, b| a.1.total_cmp(&b.1))
     };
-    let as_it_is = [Part::Read, Part::Write].map(|part| rate(part, Engine::Auto.name(), 0));
-    let mut found = Storage::as_it_is(setting("engine", Engine::Auto, "both sides were not measured".to_owned()));
-    let [Some(read), Some(write)] = as_it_is else { return found };
-    let mut least = read.min(write) * WORTH;
-    let slower = if read <= write { Part::Read } else { Part::Write };
-    let fastest = rates(slower, Engine::Auto.name(), 0).into_iter().fold(0.0, f64::max);
+    let usual = [Part::Read, Part::Write].map(|part| match rates(part, Engine::Auto.name(), 0) {
+        tried if tried.is_empty() => own_rates(calibration, part),
+        tried => tried,
+    });
+    let (read, write) = (median(usual[0].clone())?, median(usual[1].clone())?);
+    let (slower, of_slower) = if read <= write { (Part::Read, &usual[0]) } else { (Part::Write, &usual[1]) };
+    let fastest = of_slower.iter().copied().fold(0.0, f64::max);
+    let (mut found, mut least) = (None, read.min(write) * WORTH);
     for engine in [Engine::Plain, Engine::Uring] {
         let (Some(by_read), Some(by_write)) = (best(Part::Read, engine.name()), best(Part::Write, engine.name()))
         else {
@@ -142,16 +151,25 @@ fn storage(calibration: &Calibration) -> Storage {
         least = by_read.1.min(by_write.1);
         let reason = |part: &str, now: f64, before: f64| format!("{part} {} against {}", shown(now), shown(before));
         let why = format!("{}, {}", reason("read", by_read.1, read), reason("wrote", by_write.1, write));
-        found.engine = engine;
-        found.depths = Depths { read: by_read.0, write: by_write.0 };
-        found.gains = Gains::default().with(Part::Read, by_read.1 / read).with(Part::Write, by_write.1 / write);
-        found.settings = vec![setting("engine", engine, why)];
+        let mut settings = vec![setting("engine", engine, why)];
         let blocks = |name: &str, depth: u32| setting(name, depth, format!("the fastest of {depths:?} with {engine}"));
         if engine == Engine::Uring {
-            found.settings.extend([blocks("read-depth", by_read.0), blocks("write-depth", by_write.0)]);
+            settings.extend([blocks("read-depth", by_read.0), blocks("write-depth", by_write.0)]);
         }
+        let depths = Depths { read: by_read.0, write: by_write.0 };
+        let gains = Gains::default().with(Part::Read, by_read.1 / read).with(Part::Write, by_write.1 / write);
+        found = Some(Storage { engine, depths, gains, settings });
     }
     found
+}
+
+/// What stands for storage as it is usually used where the time ran out before that was tried among the other ways: the part's own runs, with
+/// as many streams. Another tool's say nothing of it.
+fn own_rates(calibration: &Calibration, part: Part) -> Vec<f64> {
+    let streams = calibration.engines.iter().find(|tried| tried.part == part).map(|tried| tried.run.streams);
+    let own = calibration.measured.iter().filter(|measured| measured.part == part && !measured.is_imported);
+    let alike = own.flat_map(|measured| &measured.runs).filter(|run| Some(run.streams) == streams);
+    alike.map(|run| bytes_of(run) / run.seconds).collect()
 }
 
 /// Compresses where the network limits and a sample of the data becomes so much smaller that it pays, with as many streams as are best

@@ -1,5 +1,7 @@
 //! Predictions from calibrations whose rates are known, and calibrations that cannot be used.
 
+mod storage;
+
 use super::*;
 
 fn run(streams: u32, files: u64, file_bytes: u64, rate: f64) -> Run {
@@ -205,6 +207,21 @@ fn runs_of_one_rate_and_other_sizes_do_not_scatter() {
     let calibration = Calibration { start_seconds: vec![0.5], measured, small_files: None, ..calibration() };
     let found = predict(&calibration, &DataSet::of([1 << 40].into_iter()), None).unwrap();
     assert!(calibration.unstable().is_empty() && found.p95 / found.p5 < 1.15, "{found:?}");
+}
+
+/// Runs that are 7 % apart are as runs are; one that takes twice as long has stalled.
+#[test]
+fn parts_with_a_run_that_stalled_are_unstable_and_steady_ones_are_not() {
+    let runs = |rates: [f64; 3]| rates.map(|rate| run(4, 1, 1 << 28, rate)).to_vec();
+    let steady = Measured::new(Part::Network, runs([100e6, 93e6, 100e6]));
+    let stalled = Measured::new(Part::Write, runs([100e6, 50e6, 100e6]));
+    let with = |measured: Vec<Measured>| Calibration { measured, ..calibration() };
+    assert!(with(vec![steady.clone()]).unstable().is_empty());
+    assert_eq!(with(vec![steady.clone(), stalled]).unstable(), [Part::Write]);
+    // Other numbers of streams have other rates, and so may a copy that was free to change its number.
+    let one = |streams, rate: f64, is_free| Run { is_free, ..run(streams, 1, 1 << 28, rate) };
+    let apart = vec![one(1, 50e6, false), one(2, 100e6, false), one(2, 40e6, true)];
+    assert!(with(vec![steady, Measured::new(Part::Write, apart)]).unstable().is_empty());
 }
 
 #[test]

@@ -100,6 +100,34 @@ fn noise_moves_a_law_by_no_more_than_itself() {
     }
 }
 
+/// The number of streams that a plan takes for a device of that law.
+fn planned(law: &Law) -> u32 {
+    let law = serde_json::to_string(law).unwrap();
+    let text = format!(
+        r#"{{"v":1,"knobs":[{{"name":"n","min":1,"max":32}}],
+            "edges":[{{"name":"e","from":"Src","to":"Dst","capacity":{law}}}]}}"#
+    );
+    let graph = crate::graph::Graph::parse(&text).unwrap();
+    crate::solve::solve(&graph, None).unwrap().settings[0]
+}
+
+/// By the law that is fitted, and by a table of the points as they are.
+#[test]
+fn a_peak_behind_noise_is_found_within_a_twentieth_of_its_rate() {
+    let truth = Law::F2 { lambda: 5e8, sigma: 0.05, kappa: 0.004, knob: "n".into(), scale: 1.0 };
+    let peak = (1..=32).map(|n| truth.value(n)).fold(0.0, f64::max);
+    assert!(truth.value(8) < 0.9 * peak && truth.value(32) < 0.9 * peak, "it is no plateau");
+    let noise = [1.04, 0.97, 1.02, 0.95, 1.01, 1.03, 0.98];
+    for first in 0..noise.len() {
+        let points = made(&truth, NS.into_iter(), &[&noise[first..], &noise[..first]].concat());
+        let table = points.iter().map(|point| (point.at.to_string(), point.bytes_per_second)).collect();
+        for law in [rising(&points, "n").unwrap().law, Law::F5 { points: table, knob: "n".into() }] {
+            let n = planned(&law);
+            assert!(truth.value(n) >= 0.95 * peak, "{n} by {law:?}");
+        }
+    }
+}
+
 #[test]
 fn points_that_determine_nothing_are_refused() {
     let point = |at, bytes_per_second| Point { at, bytes_per_second };

@@ -69,6 +69,8 @@ pub struct Edge {
     pub law: Option<Law>,
     /// The knob of the law, by its place.
     pub law_knob: Option<usize>,
+    /// Of an edge behind the source: what lies at its end and nowhere else.
+    pub volume_bytes: Option<f64>,
 }
 
 impl Edge {
@@ -109,6 +111,11 @@ impl Graph {
 
     pub fn knob_named(&self, name: &str) -> Option<usize> {
         self.knobs.iter().position(|knob| knob.name == name)
+    }
+
+    /// Of all hosts together, where each has a volume of its own: all of them are to end at the same time.
+    pub fn volume_bytes(&self) -> Option<f64> {
+        self.edges.iter().filter_map(|edge| edge.volume_bytes).reduce(|sum, volume| sum + volume)
     }
 
     /// Sets a knob to one value.

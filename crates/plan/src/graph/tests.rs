@@ -46,6 +46,16 @@ fn what_a_model_may_not_say_is_refused_with_its_place() {
         (edges(&EDGE.replace("\"capacity\"", "\"count\":\"n\",\"capacity\"")), "no knob \"n\""),
         (edges(&EDGE.replace("\"capacity\"", "\"count\":0,\"capacity\"")), "count is 0"),
         (edges(&EDGE.replace("\"capacity\"", "\"count\":1.5,\"capacity\"")), "whole number or the name of a knob"),
+        (edges(&EDGE.replace("\"capacity\"", "\"volume\":-1,\"capacity\"")), "its volume is -1"),
+        (edges(&EDGE.replace("\"capacity\"", "\"volume\":\"3TB\",\"capacity\"")), "expected f64"),
+        (
+            edges(&[EDGE.replace("\"capacity\"", "\"volume\":3e12,\"capacity\""), line("b", "Src", "Dst")].join(",")),
+            "edge \"b\": it has no volume",
+        ),
+        (
+            edges(&[line("a", "Src", "x"), line("b", "x", "Dst").replace('}', ",\"volume\":1e12}")].join(",")),
+            "edge \"b\": it has a volume and does not begin at Src",
+        ),
     ];
     for (text, said) in cases {
         let why = refused(&text);

@@ -18,6 +18,8 @@ const KNOBS_MAX: usize = 200;
 /// More streams than any device has use for.
 const KNOB_VALUES_MAX: u32 = 1_024;
 const TEXT_BYTES_MAX: usize = 16 << 20;
+/// More than all storage there is.
+const VOLUME_BYTES_MAX: f64 = 1e24;
 /// Above every device there is: what lies beyond was given in another unit.
 const RATE_MAX: f64 = 1e15;
 /// Below it, a rate was given in another unit: nobody plans for less than a kilobyte a second.
@@ -77,6 +79,7 @@ struct WrittenEdge {
     #[serde(default = "single")]
     count: WrittenCount,
     capacity: Option<Law>,
+    volume: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -150,7 +153,26 @@ pub fn read(text: &str) -> Result<Graph, Problem> {
             return Err(Problem::new(format!("edge {:?}", edge.name), what, "edges lead from Src to Dst"));
         }
     }
+    check_volumes(&edges, source)?;
     Ok(Graph { hosts, knobs, nodes, edges, source, destination })
+}
+
+/// What lies on hosts of their own lies behind the source, and there on all of them.
+fn check_volumes(edges: &[Edge], source: usize) -> Result<(), Problem> {
+    let has_volumes = edges.iter().any(|edge| edge.from == source && edge.volume_bytes.is_some());
+    for edge in edges {
+        let what = match edge.volume_bytes {
+            Some(_) if edge.from != source => format!("it has a volume and does not begin at {SOURCE}"),
+            Some(volume) if !(1.0..=VOLUME_BYTES_MAX).contains(&volume) => format!("its volume is {volume}"),
+            None if has_volumes && edge.from == source => {
+                format!("it has no volume, which others that begin at {SOURCE} have")
+            }
+            _ => continue,
+        };
+        let cure = "give every edge that begins at Src the bytes that lie there, or none of them";
+        return Err(Problem::new(format!("edge {:?}", edge.name), what, cure));
+    }
+    Ok(())
 }
 
 /// The place of every name; a name that stands twice is an error.
@@ -230,7 +252,7 @@ struct Places<'a> {
 
 impl Places<'_> {
     fn edge(&self, written: WrittenEdge) -> Result<Edge, Problem> {
-        let WrittenEdge { name, from, to, host, cpu, count, capacity: law } = written;
+        let WrittenEdge { name, from, to, host, cpu, count, capacity: law, volume: volume_bytes } = written;
         let subject = || format!("edge {name:?}");
         if !cpu.is_finite() || cpu < 0.0 {
             return Err(Problem::new(subject(), format!("cpu is {cpu}"), "give percent of one core at 1 GB/s"));
@@ -264,6 +286,7 @@ impl Places<'_> {
             count,
             law,
             law_knob,
+            volume_bytes,
             name: name.clone(),
         };
         Ok(edge)

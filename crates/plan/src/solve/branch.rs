@@ -139,7 +139,8 @@ fn cost(graph: &Graph, part: &Options) -> f64 {
 /// Rows and columns of the table for a part's program, at the most.
 fn size(graph: &Graph, part: &Options) -> (f64, f64) {
     let values = |knob: usize| part[knob].len() as f64;
-    let mut rows = (graph.nodes.len() + 2 * graph.hosts.len() + part.len()) as f64;
+    let volumes = graph.edges.iter().filter(|edge| edge.volume_bytes.is_some()).count();
+    let mut rows = (graph.nodes.len() + volumes + 2 * graph.hosts.len() + part.len()) as f64;
     let mut variables = (graph.edges.len() + 1) as f64 + (0..part.len()).map(values).sum::<f64>();
     for edge in &graph.edges {
         let mixed: Vec<f64> = edge.knobs().map(values).filter(|values| *values > 1.0).collect();

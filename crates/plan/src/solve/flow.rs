@@ -2,7 +2,8 @@
 //! parallel, by a linear program everywhere else; and what one more unit of each resource would add.
 //!
 //! The rows are those of the model in `docs/planner.md`: what flows out of a node is its gain times what flows in, the rate is
-//! what leaves the source and what arrives, and a host's processor time bounds the sum of what its edges cost.
+//! what leaves the source and what arrives, and a host's processor time bounds the sum of what its edges cost. Where hosts have
+//! volumes of their own, each sends the same part of its volume, so that all of them end together.
 //! Not here: which settings give these capacities (`choice`).
 
 use super::simplex::{Failure, Program};
@@ -57,9 +58,17 @@ pub fn program(graph: &Graph, uppers: impl Iterator<Item = f64>, gain: f64) -> (
         leaving[edge.from].push((place, 1.0));
         arriving[edge.to].push((place, 1.0));
     }
+    let volume_bytes = graph.volume_bytes();
     for (node, (leaving, arriving)) in leaving.into_iter().zip(arriving).enumerate() {
         let mut terms: Vec<(usize, f64)>;
-        if node == graph.source || node == graph.destination {
+        let is_end = node == graph.source || node == graph.destination;
+        if let Some(all) = volume_bytes.filter(|_| is_end) {
+            // Together they are the rate. Nothing leaves the destination, where all of it arrives.
+            for (edge, _) in leaving {
+                let share = graph.edges[edge].volume_bytes.unwrap_or(0.0) / all;
+                program.balanced(vec![(rate, share), (edge, -1.0)]);
+            }
+        } else if is_end {
             terms = if node == graph.source { leaving } else { arriving };
             terms.iter_mut().for_each(|(_, factor)| *factor = -1.0);
             terms.push((rate, 1.0));
@@ -104,8 +113,8 @@ pub fn solve(graph: &Graph, limits: &Limits) -> Result<Flow, Failure> {
 
 /// The rate alone, as cheaply as it can be had.
 pub fn rate(graph: &Graph, limits: &Limits) -> Result<f64, Failure> {
-    let has_costs = graph.edges.iter().any(|edge| edge.cpu_percent > 0.0);
-    match reduced(graph, &limits.edges).filter(|_| !has_costs) {
+    let is_free = graph.edges.iter().all(|edge| edge.cpu_percent <= 0.0 && edge.volume_bytes.is_none());
+    match reduced(graph, &limits.edges).filter(|_| is_free) {
         Some(rate) if rate.is_finite() => Ok(rate),
         Some(_) => Err(Failure::Unbounded),
         None => solve(graph, limits).map(|flow| flow.rate),
@@ -122,7 +131,7 @@ struct Joined {
 }
 
 /// The rate of a graph that is series and parallel, by joining edges until one is left: in a chain the least counts, side by
-/// side the sum. None for other graphs. Processor time is left out.
+/// side the sum. None for other graphs. Processor time and volumes are left out.
 pub fn reduced(graph: &Graph, capacities: &[f64]) -> Option<f64> {
     let join = |(edge, capacity): (&crate::graph::Edge, &f64)| Joined {
         from: edge.from,

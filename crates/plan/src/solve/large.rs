@@ -26,8 +26,8 @@ impl Builder {
 
     fn edge(&mut self, name: String, (from, to): (usize, usize), law: Law, law_knob: Option<usize>) {
         let (count, law) = (Count::Fixed(1), Some(law));
-        let cpu_percent = 20.0;
-        self.graph.edges.push(Edge { name, from, to, host: Some(0), cpu_percent, count, law, law_knob });
+        let (cpu_percent, volume_bytes) = (20.0, None);
+        self.graph.edges.push(Edge { name, from, to, host: Some(0), cpu_percent, count, law, law_knob, volume_bytes });
     }
 }
 

@@ -60,6 +60,16 @@ pub fn note(plan: Option<&OsString>, followed: Option<&Followed>, request: &Requ
     }
 }
 
+/// Of a copy that was only rehearsed, how long it would take, as far as that is known. With a rate limit it depends on that.
+pub fn expected(followed: Option<&Followed>, request: &Request, ended: &Ended) -> Vec<String> {
+    if !ended.options.is_dry_run || request.spec.options.pace.is_some() || ended.files_ok == 0 || ended.bytes == 0 {
+        return Vec::new();
+    }
+    let planned = followed.and_then(|followed| followed.planned.as_ref());
+    let found = prediction::of_rehearsal(&request.spec, planned, ended.files_ok, ended.bytes);
+    found.unwrap_or_else(|e| vec![format!("how long it would take is not known: {}", e.message)])
+}
+
 /// The endpoint of a copy that has one with a name.
 fn endpoint(request: &Request) -> Option<String> {
     let TransferSpec { sources, destination, .. } = &request.spec;

@@ -5,10 +5,11 @@ use crate::calibrations::{self, Outcome};
 use crate::exit::{Error, Result, error, usage};
 use crate::output::{counted, note, shown};
 use model::options::{Compression, Depths, Engine, Fsync, Verify};
-use model::quantity::{ByteCount, duration};
-use model::{Exit, Location, TransferSpec};
+use model::quantity::{ByteCount, Rate, duration};
+use model::{Exit, Location, TransferOptions, TransferSpec};
 use plan::calibration::{
     Calibration, Chosen, Compressed, DataSet, Part, Prediction, Setting, Unusable, candidates, choose, is_behind,
+    predict,
 };
 use plan::graph::{Change, Graph};
 use serde::Serialize;
@@ -238,8 +239,7 @@ impl Planned {
             // With a number that is fixed a copy does not go on as a plan expects it to.
             _ => spec.streams.is_none(),
         };
-        let is_plain = options.verify == Verify::default() && options.fsync == Fsync::default();
-        is_plain && self.settings.iter().all(is_kept)
+        is_plain(options) && self.settings.iter().all(is_kept)
     }
 
     /// Gives a request the settings of the plan, but for those that its user chose.
@@ -283,6 +283,44 @@ impl Planned {
         lines.extend(self.settings.iter().map(told));
         lines
     }
+}
+
+/// Whether content is verified and made durable as in the runs of a calibration.
+fn is_plain(options: &TransferOptions) -> bool {
+    options.verify == Verify::default() && options.fsync == Fsync::default()
+}
+
+/// What a copy would take that was only rehearsed, of so many files and bytes, and what speaks against that. Nothing where its destination was
+/// not calibrated, or the copy has other settings. `planned` is the plan that it follows.
+pub fn of_rehearsal(spec: &TransferSpec, planned: Option<&Planned>, files: u64, bytes: u64) -> Result<Vec<String>> {
+    let TransferSpec { sources, destination, options, .. } = spec;
+    let is_as_calibrated = match planned {
+        Some(planned) => planned.is_followed_by(spec),
+        None => options.engine == Engine::Auto && options.compression == Compression::None && is_plain(options),
+    };
+    let ([source @ Location::Local(_)], true) = (&sources[..], is_as_calibrated) else { return Ok(Vec::new()) };
+    let Some(mut calibration) = calibrations::of_destination(destination)? else { return Ok(Vec::new()) };
+    let doubts = doubts(&mut calibration, source)?;
+    let whole = data_set(source)?;
+    // Of a part, only the mean size of a file is known.
+    let is_whole = (whole.bytes() / bytes as f64 - 1.0).abs() < 1e-9;
+    let data = if is_whole { whole } else { DataSet { sizes: vec![(bytes as f64 / files as f64, files)] } };
+    let streams = spec.streams.or(calibration.usual_streams);
+    let of = calibration.of.clone();
+    let Interval { p5, p50, p95 } = match planned {
+        Some(_) => Ends { calibration, data, source: source.clone(), samples: OnceCell::new() }.predict(None)?.interval,
+        None => {
+            let found = predict(&calibration, &data, streams).map_err(|e| unusable(&of, &e))?;
+            Interval { p5: found.p5, p50: found.p50, p95: found.p95 }
+        }
+    };
+    let [low, middle, high] = [p5, p50, p95].map(|bytes_per_second| Rate { bytes_per_second });
+    let time = duration(bytes as f64 / p50);
+    let expected = format!(
+        "expected: {time} at {middle}; 9 times of 10 from {low} to {high} (by the calibration of {})",
+        shown(&of)
+    );
+    Ok(std::iter::once(expected).chain(doubts).collect())
 }
 
 /// The plan that a copy is to follow: of a file, or made of the calibration for its ends. Where none can be made the copy goes on
@@ -342,9 +380,9 @@ pub fn told(plan: &OsString, planned: &Planned) -> Vec<String> {
         "plan {}: {}; {} expected, {} to {}",
         shown(plan),
         counted(planned.streams.into(), "stream", "streams"),
-        model::quantity::Rate { bytes_per_second: p50 },
-        model::quantity::Rate { bytes_per_second: p5 },
-        model::quantity::Rate { bytes_per_second: p95 },
+        Rate { bytes_per_second: p50 },
+        Rate { bytes_per_second: p5 },
+        Rate { bytes_per_second: p95 },
     );
     std::iter::once(expected).chain(settings).collect()
 }
