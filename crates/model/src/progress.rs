@@ -98,6 +98,17 @@ pub struct Behind {
     pub lag: Lag,
     /// It is further behind than the user wants to hear nothing of.
     pub is_alarmed: bool,
+    /// What ends the following has come: nothing more is written.
+    pub is_over: bool,
+}
+
+/// How the lanes of a sender came to their end, by the acknowledgements of the other side's kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tail {
+    /// From when a lane first had nothing to send, with nothing left to claim, to the acknowledgement of the last byte.
+    pub whole: Duration,
+    /// For how long at the end exactly one lane had something to send or unacknowledged; nothing where no other sent any.
+    pub alone: Option<Duration>,
 }
 
 /// Time that the lanes of one side spent in each stage, and how much of it they were on a processor.

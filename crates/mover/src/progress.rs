@@ -3,7 +3,7 @@
 //! Each lane writes to cells of its own; a snapshot adds them up. Nothing here formats or prints.
 
 use model::fidelity::{Warning, Warnings};
-use model::progress::{Behind, Counts, Fill, LaneTimes, STAGES, Stage, StreamFacts};
+use model::progress::{Behind, Counts, Fill, LaneTimes, STAGES, Stage, StreamFacts, Tail};
 use os::sync::Mutex;
 use os::time::Instant;
 use std::fs::File;
@@ -109,6 +109,8 @@ pub struct Progress {
     notes: Mutex<Vec<String>>,
     /// Where the source is followed.
     pub behind: Mutex<Option<Behind>>,
+    /// Where this side sent over a network, and all of it is settled.
+    pub tail: Mutex<Option<Tail>>,
     /// The size of this side's buffer, and what waits in it.
     buffer: OnceLock<(u64, Arc<AtomicU64>)>,
     /// What could not be kept of objects that arrived.
@@ -139,6 +141,8 @@ pub struct Snapshot {
     pub stream_facts: StreamFacts,
     /// Where the source is followed; in the end, over all of the time.
     pub behind: Option<Behind>,
+    /// Where this side sent over a network, and all of it is settled.
+    pub tail: Option<Tail>,
 }
 
 impl Progress {
@@ -159,6 +163,7 @@ impl Progress {
             congestion: Mutex::default(),
             notes: Mutex::default(),
             behind: Mutex::default(),
+            tail: Mutex::default(),
             buffer: OnceLock::new(),
             warnings: Mutex::default(),
         })
@@ -184,6 +189,7 @@ impl Progress {
             there: self.there.lock().unwrap().clone(),
             stream_facts: *self.stream_facts.lock().unwrap(),
             behind: *self.behind.lock().unwrap(),
+            tail: *self.tail.lock().unwrap(),
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Pulse {
     pub window_bytes_per_second: u64,
     /// The shortest round trip lately.
     pub rtt_us_min: u32,
+    /// How long ago the other end acknowledged something, or answered a probe.
+    pub last_ack_received_ms: u32,
 }
 
 /// What a frame brings.
@@ -181,8 +183,13 @@ impl Stream for net::DataStream {
                 there => own_window.min(there.into()),
             };
             let window_bytes_per_second = window * 1_000_000 / u64::from(info.rtt_us.max(1));
-            let (acknowledged_bytes, rtt_us_min) = (info.bytes_acked, info.rtt_us_min);
-            Some(Pulse { acknowledged_bytes, backlog_bytes, window_bytes_per_second, rtt_us_min })
+            Some(Pulse {
+                acknowledged_bytes: info.bytes_acked,
+                backlog_bytes,
+                window_bytes_per_second,
+                rtt_us_min: info.rtt_us_min,
+                last_ack_received_ms: info.last_ack_received_ms,
+            })
         }))
     }
 

@@ -198,8 +198,16 @@ pub fn bottleneck(from: Option<&Snapshot>, to: &Snapshot, direction: Direction) 
         Direction::Local => (&here, if there.lanes > 0 { &there } else { &none }),
     };
     let is_local = direction == Direction::Local;
-    let (amounts, is_following) = (amounts_since(from, to), to.behind.is_some());
-    let mut found = plan::bottleneck(&Observed { sender, receiver, facts: &facts, is_local, is_following, amounts });
+    let is_over = |at: &Snapshot| at.is_listing_complete || at.behind.is_some_and(|behind| behind.is_over);
+    let mut found = plan::bottleneck(&Observed {
+        sender,
+        receiver,
+        facts: &facts,
+        is_local,
+        is_following: to.behind.is_some(),
+        has_ended: from.is_some_and(is_over),
+        amounts: amounts_since(from, to),
+    });
     if let Some(leg) = leg_of(found.stage).filter(|_| has_buffer(&fills(to, direction))) {
         let leg = match leg {
             "source" => "the first, from the source to the network",

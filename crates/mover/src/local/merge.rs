@@ -72,11 +72,15 @@ fn of(
         && options.selection.bounds == Default::default()
         && options.selection.listed.is_none()
         && options.deletion.is_none_or(|deletion| deletion.is_at_root);
-    let is_store = sink.facts().ok()?.confirms;
-    if !is_plain || !(is_store || source.facts().is_keyed) {
+    if !is_plain {
         return None;
     }
+    // Before the facts, for which some sinks ask a server.
     let mirror = sink.mirror()?;
+    let is_store = sink.facts().ok()?.confirms;
+    if !(is_store || source.facts().is_keyed) {
+        return None;
+    }
     if !source.sort_by_key() {
         return None;
     }

@@ -6,10 +6,18 @@
 
 use model::{Extent, Failure, FailureKind};
 use wire::bounded;
-use wire::limits::{EXTENTS_TOLD, SETTLED_TOLD};
-use wire::message::{DigestRecord, ExtentRecord, FailureRecord, Run, Settled, Want, failures_that_fit, runs_of};
+use wire::limits::{EXTENTS_TOLD, LISTS_BODY_BYTES_MAX, RESENT_MAX, SETTLED_TOLD};
+use wire::message::{
+    DigestRecord, ExtentRecord, FailureRecord, Resend, Run, Settled, Want, failures_that_fit, runs_of,
+};
 
 use crate::job::bounded_path;
+
+/// Runs, and extents, in one message that asks for them again.
+const AGAIN_TOLD: usize = 1024;
+
+// The longest run takes 24 bytes, the longest extent 35: `RESENT_MAX` of them would be too many bytes for a message.
+const _: () = assert!(AGAIN_TOLD * (24 + 35) + 1024 < LISTS_BODY_BYTES_MAX && AGAIN_TOLD <= RESENT_MAX);
 
 /// A failure of an object that the sender knows by its id, or by its path only.
 pub fn record_of(object: u64, failure: &Failure) -> FailureRecord {
@@ -82,6 +90,18 @@ pub fn wants(job: u32, mut runs: Vec<Run>, extents: &[ExtentRecord]) -> Vec<Want
     wants
 }
 
+/// What is asked for again because other holders bring the rest.
+pub fn resends(job: u32, mut runs: Vec<Run>, mut extents: Vec<ExtentRecord>) -> impl Iterator<Item = Resend> {
+    std::iter::from_fn(move || {
+        if runs.is_empty() && extents.is_empty() {
+            return None;
+        }
+        let runs = runs.drain(..runs.len().min(AGAIN_TOLD)).collect();
+        let extents = extents.drain(..extents.len().min(AGAIN_TOLD)).collect();
+        Some(Resend { job, runs, extents, why: "other holders bring the rest".to_owned() })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,5 +155,20 @@ mod tests {
             assert!(objects.into_iter().all(|object| seen.insert(object)), "an object in two messages");
             message::fits(&message::encode(want)).unwrap();
         }
+    }
+
+    #[test]
+    fn however_much_is_asked_for_again_each_message_fits_and_nothing_is_left_out() {
+        let place = |at: u64| FAR + (at << 40);
+        let record = |at: u64| ExtentRecord { object: FAR + at / 3, start: place(at), end: place(at + 1) };
+        let extents: Vec<_> = (0..3 * RESENT_MAX as u64).map(record).collect();
+        let runs = runs_of((0..2 * RESENT_MAX as u64).map(|at| FAR + 2 * at).collect());
+        let told: Vec<_> = resends(u32::MAX, runs.clone(), extents.clone()).collect();
+        assert!(told.iter().flat_map(|again| &again.runs).eq(&runs));
+        assert!(told.iter().flat_map(|again| &again.extents).eq(&extents));
+        for again in told {
+            message::fits(&message::encode(again)).unwrap();
+        }
+        assert_eq!(resends(1, Vec::new(), Vec::new()).count(), 0);
     }
 }

@@ -10,8 +10,11 @@
 //!
 //! Invariants: of those who wait for a unit, one gets it, so that a job always goes on; time comes in as a value.
 //!
-//! Not here: breaking off and sending again (`sender`, `split`).
+//! Not here: breaking off and sending again (`sender`, `split`), and how long the end took (`ends`).
 
+mod ends;
+
+use self::ends::Ends;
 use crate::stream::Pulse;
 use model::mutant;
 use os::time::Instant;
@@ -30,6 +33,8 @@ const SLOW_FACTOR: f64 = 4.0;
 #[derive(Default)]
 pub struct Guard {
     lanes: HashMap<u32, Lane>,
+    /// What is told of the end, near lanes included: nothing here follows it.
+    pub ends: Ends,
 }
 
 struct Lane {
@@ -110,6 +115,7 @@ impl Guard {
 
     pub fn forget(&mut self, lane: u32) {
         self.lanes.remove(&lane);
+        self.ends.forget(lane);
     }
 
     /// Whether a lane may take a unit of so many bytes. `left_bytes` have not been sent, what lanes have claimed of them included;

@@ -1,6 +1,7 @@
 //! Drives the guard with lanes of made rates through a whole job, in virtual time.
 
 use super::*;
+use model::progress::Tail;
 use proptest::prelude::*;
 
 const UNIT: u64 = 8 << 20;
@@ -21,9 +22,10 @@ struct Made {
 }
 
 impl Made {
-    fn pulse(&self) -> Pulse {
+    fn pulse(&self, seconds: f64) -> Pulse {
         let window_bytes_per_second = if self.tells_rate { self.rate as u64 } else { 0 };
-        Pulse { window_bytes_per_second, ..pulse(self.done as u64, self.holds as u64) }
+        let last_ack_received_ms = ((seconds - self.ended_at) * 1e3) as u32;
+        Pulse { window_bytes_per_second, last_ack_received_ms, ..pulse(self.done as u64, self.holds as u64) }
     }
 }
 
@@ -31,9 +33,9 @@ fn pulse(acknowledged_bytes: u64, backlog_bytes: u64) -> Pulse {
     Pulse { acknowledged_bytes, backlog_bytes, ..Pulse::default() }
 }
 
-/// Sends `left` bytes over lanes of these rates; returns when each was done with its last unit. What a lane holds that is broken off
-/// is sent again.
-fn send(rates: &[f64], tells_rate: bool, mut left: u64, guard: &mut Guard) -> Vec<f64> {
+/// Sends `left` bytes over lanes of these rates; returns when each was done with its last unit, and what is told of it.
+/// What a lane holds that is broken off is sent again.
+fn send(rates: &[f64], tells_rate: bool, mut left: u64, guard: &mut Guard) -> (Vec<f64>, Option<Tail>) {
     let start = Instant::now();
     let mut lanes: Vec<_> =
         rates.iter().map(|rate| Made { rate: *rate, tells_rate, done: 0.0, holds: 0.0, ended_at: 0.0 }).collect();
@@ -52,19 +54,24 @@ fn send(rates: &[f64], tells_rate: bool, mut left: u64, guard: &mut Guard) -> Ve
                 lane.ended_at = seconds;
             }
             if left == 0 && lane.holds == 0.0 {
-                guard.hear(number as u32, lane.pulse(), now);
+                guard.hear(number as u32, lane.pulse(seconds), now);
                 broken = guard.straggler(number as u32, now);
             }
             // The unit before is in the socket altogether: the lane is back.
-            if lane.holds <= SOCKET as f64 && left > 0 {
-                guard.hear(number as u32, lane.pulse(), now);
+            if lane.holds <= SOCKET as f64 {
+                let asked = lane.pulse(seconds);
                 let unit = UNIT.min(left);
-                let unsent = left + pending;
-                if guard.may_take(number as u32, unit, Some(unsent), now) {
+                let mut has_work = false;
+                if left > 0 {
+                    guard.hear(number as u32, asked, now);
+                    has_work = guard.may_take(number as u32, unit, Some(left + pending), now);
+                }
+                if has_work {
                     guard.took(number as u32, unit);
                     lane.holds += unit as f64;
                     left -= unit;
                 }
+                guard.ends.asked(number as u32, has_work, left == 0, asked, now);
             }
         }
         if let Some(slow) = broken {
@@ -74,7 +81,9 @@ fn send(rates: &[f64], tells_rate: bool, mut left: u64, guard: &mut Guard) -> Ve
             slow.holds = 0.0;
         }
     }
-    lanes.iter().map(|lane| lane.ended_at).collect()
+    let seconds = now.duration_since(start).as_secs_f64();
+    let told = std::mem::take(&mut guard.ends).tail(|lane| Some(lanes[lane as usize].pulse(seconds)), now);
+    (lanes.iter().map(|lane| lane.ended_at).collect(), told)
 }
 
 /// From when the first lane had nothing more to do to the end.
@@ -86,7 +95,7 @@ fn tail(ends: &[f64]) -> f64 {
 fn the_last_units_go_to_the_fast_lane() {
     for rates in [&[100.0, 25.0][..], &[100.0, 10.0], &[250.0, 250.0, 25.0, 5.0]] {
         let rates: Vec<_> = rates.iter().map(|rate| rate * MBIT).collect();
-        let ends = send(&rates, false, 400 << 20, &mut Guard::default());
+        let (ends, _) = send(&rates, false, 400 << 20, &mut Guard::default());
         let sum: f64 = rates.iter().sum();
         let (end, ideal) = (ends.iter().copied().fold(0.0, f64::max), (400 << 20) as f64 / sum);
         // A unit of the fastest lane, and the slack; a lane that is broken off costs what it held once more.
@@ -98,7 +107,7 @@ fn the_last_units_go_to_the_fast_lane() {
 fn lanes_of_one_path_whose_windows_differ_end_together() {
     // As they were at 1 Gbit/s and 74 ms after the losses of the start.
     let rates = [438.0, 268.0, 93.0, 76.0, 57.0, 40.0].map(|rate| rate * MBIT);
-    let ends = send(&rates, true, 400 << 20, &mut Guard::default());
+    let (ends, _) = send(&rates, true, 400 << 20, &mut Guard::default());
     let end = ends.iter().copied().fold(0.0, f64::max);
     let ideal = (400 << 20) as f64 / rates.iter().sum::<f64>();
     assert!(end <= ideal + 0.4, "{end:.2} s, ideally {ideal:.2} s ({ends:.2?})");
@@ -106,8 +115,62 @@ fn lanes_of_one_path_whose_windows_differ_end_together() {
 
 #[test]
 fn lanes_alike_end_together() {
-    let ends = send(&[100.0 * MBIT; 4], false, 400 << 20, &mut Guard::default());
+    let (ends, _) = send(&[100.0 * MBIT; 4], false, 400 << 20, &mut Guard::default());
     assert!(tail(&ends) <= 1.0, "{ends:?}");
+}
+
+#[test]
+fn what_is_told_of_the_end_is_what_the_lanes_did() {
+    // As many units as make lanes end together, one more, and lanes that differ.
+    for (rates, units) in [(&[100.0; 4][..], 48), (&[100.0; 4], 49), (&[438.0, 268.0, 93.0, 76.0, 57.0, 40.0], 50)] {
+        let rates: Vec<_> = rates.iter().map(|rate| rate * MBIT).collect();
+        let (mut ends, told) = send(&rates, true, units * UNIT, &mut Guard::default());
+        ends.sort_unstable_by(f64::total_cmp);
+        let (told, alone) = (told.unwrap(), ends[ends.len() - 1] - ends[ends.len() - 2]);
+        assert!((told.alone.unwrap().as_secs_f64() - alone).abs() < 0.002, "{told:?}, {ends:?}");
+    }
+}
+
+#[test]
+fn the_end_begins_when_a_lane_has_nothing_to_do_and_nothing_is_left() {
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let busy = pulse(0, 1);
+    let heard = |last_ack_received_ms: u32| Pulse { last_ack_received_ms, ..pulse(UNIT, 0) };
+    let mut ends = Ends::default();
+    ends.asked(0, true, false, busy, at(0));
+    ends.asked(1, true, false, busy, at(0));
+    // What is left is for the other one.
+    ends.asked(1, false, false, busy, at(900));
+    ends.asked(0, true, true, busy, at(1000));
+    ends.asked(1, false, true, heard(80), at(1200));
+    // It has answered a probe since.
+    ends.asked(1, false, true, heard(5), at(1700));
+    // One that never sent anything says nothing of the end.
+    ends.asked(2, false, true, heard(0), at(1800));
+    ends.asked(0, false, true, busy, at(1850));
+    let told = ends.tail(|lane| (lane == 0).then(|| heard(100)), at(2000));
+    let ms = Duration::from_millis;
+    assert_eq!(told, Some(Tail { whole: ms(900), alone: Some(ms(780)) }));
+}
+
+#[test]
+fn nothing_is_told_of_an_end_at_which_a_lane_cannot_be_looked_at() {
+    let now = Instant::now();
+    let sent = |lanes: &[u32]| {
+        let mut ends = Ends::default();
+        lanes.iter().for_each(|lane| ends.asked(*lane, true, false, pulse(0, 1), now));
+        ends
+    };
+    let first = |lane: u32| (lane == 0).then(|| pulse(0, 1));
+    assert_eq!(sent(&[]).tail(first, now), None);
+    assert_eq!(sent(&[0, 1]).tail(first, now), None);
+    // Nobody had asked in vain, and no other one has sent anything.
+    let alone = Some(Tail { whole: Duration::ZERO, alone: None });
+    assert_eq!(sent(&[0]).tail(first, now), alone);
+    let mut broken_off = sent(&[0, 1]);
+    broken_off.forget(1);
+    assert_eq!(broken_off.tail(first, now), alone);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Claims of lanes over distance, and on several paths: each tells how it stands before; on several paths one that holds up the end
-//! is broken off.
+//! is broken off. What is told of the end of a job is noted here.
 //!
 //! Not here: the judgement (`guard`), and the lanes' handles (`lanes`).
 
 use super::work::{Claim, Work};
 use super::{Book, SendJob};
 use crate::limits::FAR;
-use crate::stream::{Breaker, Gauge};
+use crate::stream::{Breaker, Gauge, Pulse};
 use os::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -36,8 +36,17 @@ impl SendJob {
 
     /// The next unit of work; nothing when it is for another lane, which would be done with it sooner.
     pub(super) fn claim_guarded(&self, book: &mut Book, lane: u32) -> Option<Claim> {
+        let pulse = self.lanes.pulse(lane);
+        let claim = self.claim_if_soonest(book, lane, pulse);
+        if let Some(pulse) = pulse {
+            self.note_end(book, lane, claim.as_ref(), pulse);
+        }
+        claim
+    }
+
+    fn claim_if_soonest(&self, book: &mut Book, lane: u32, pulse: Option<Pulse>) -> Option<Claim> {
         let are_on_paths = self.lanes.are_on_paths();
-        let pulse = self.lanes.pulse(lane).filter(|pulse| are_on_paths || pulse.rtt_us_min >= FAR.as_micros() as u32);
+        let pulse = pulse.filter(|pulse| are_on_paths || pulse.rtt_us_min >= FAR.as_micros() as u32);
         let Some(mut pulse) = pulse.filter(|_| !book.split.is_complete()) else {
             return Some(self.claim_to_send(book, lane));
         };
@@ -66,6 +75,24 @@ impl SendJob {
         Some(claim)
     }
 
+    /// Notes whether a lane has work. The first one to hear that everything is settled looks at all of them.
+    fn note_end(&self, book: &mut Book, lane: u32, claim: Option<&Claim>, pulse: Pulse) {
+        let now = Instant::now();
+        if matches!(claim, Some(Claim::Complete)) {
+            let tail = std::mem::take(&mut book.guard.ends).tail(|lane| self.lanes.pulse(lane), now);
+            if tail.is_some() {
+                *self.progress.tail.lock().unwrap() = tail;
+            }
+            return;
+        }
+        let is_all_claimed = self.is_listing_complete()
+            && book.split.is_all_claimed()
+            && !book.split.is_answer_owed()
+            && !self.is_read_ahead();
+        let has_work = matches!(claim, Some(Claim::Work(_)));
+        book.guard.ends.asked(lane, has_work, is_all_claimed, pulse, now);
+    }
+
     /// Content that no lane has sent; nothing as long as the listing goes on.
     fn left_bytes(&self) -> Option<u64> {
         let counters = &self.progress.counters;
@@ -80,5 +107,68 @@ fn bytes_of(work: &Work) -> u64 {
         Work::Files { batch, range } => batch.objects[range.clone()].iter().map(|o| o.entry.size_bytes()).sum(),
         Work::Chunk { extent, .. } => extent.length(),
         Work::Ready(ready) => ready.unit.payload_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Progress;
+    use crate::job::Port;
+    use crate::sender::work::Batch;
+    use conformance::memory::{Memory, Rules};
+    use model::{End, Entry, Generation, Kind, Name, ObjectId, TransferOptions};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use store::{DirectoryKey, SourceObject};
+    use wire::Message;
+    use wire::message::Run;
+
+    struct Nobody;
+
+    impl Port for Nobody {
+        fn send(&self, _: Message) {}
+    }
+
+    /// In a directory of its own: lanes share none.
+    fn object(id: u64) -> SourceObject {
+        let entry = Entry {
+            id: ObjectId(id),
+            parent: ObjectId::ROOT,
+            name: Name::new(b"f").unwrap(),
+            kind: Kind::File,
+            mode: 0o644,
+            generation: Generation::default(),
+            attributes: None,
+        };
+        SourceObject { entry, directory: DirectoryKey(id), end: End::Known }
+    }
+
+    fn gauge(last_ack_received_ms: u32) -> Gauge {
+        Arc::new(move || Some(Pulse { last_ack_received_ms, ..Pulse::default() }))
+    }
+
+    #[test]
+    fn how_a_job_ended_is_told_once_everything_is_settled() {
+        let (source, options) = (Memory::new(Rules::default()).source(), TransferOptions::default());
+        let job = SendJob::new(1, options, source, Arc::new(Nobody), Progress::new(), None);
+        let breaker: Breaker = Arc::new(|| {});
+        let _known = [(0, 50), (1, 20)].map(|(lane, ms)| job.know_lane(lane, Some(gauge(ms)), breaker.clone()));
+        let mut book = job.book.lock().unwrap();
+        book.split.describe(Arc::new(Batch { objects: vec![object(1), object(2)], charge: None }));
+        book.split.listing_complete();
+        book.split.want(&[Run { first: 1, count: 2 }], &[]).unwrap();
+        drop(book);
+        job.progress.is_listing_complete.store(true, Relaxed);
+        let claims = |lane| job.claim(lane, &mut |_| false).is_some();
+        assert!(claims(0) && claims(1) && !claims(0));
+        assert_eq!(job.progress.snapshot().tail, None);
+        let mut book = job.book.lock().unwrap();
+        assert!([1, 2].into_iter().all(|id| book.split.settle(id).is_some()));
+        drop(book);
+        assert!(!claims(1));
+        // The other one had nothing more to send by then, and was heard 30 ms longer ago.
+        let tail = job.progress.snapshot().tail.unwrap();
+        assert!(tail.alone.unwrap() >= Duration::from_millis(30), "{tail:?}");
     }
 }

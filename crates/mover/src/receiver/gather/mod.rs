@@ -25,7 +25,7 @@ pub use keys::Keys;
 pub use proofs::Proofs;
 pub use seats::{LEAD, Tally};
 
-use super::tell::{Words, wants};
+use super::tell::{Words, resends, wants};
 use crate::memory::Permit;
 use crate::progress::Progress;
 pub use book::Missing;
@@ -44,7 +44,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wire::Message;
 use wire::listing::Described;
-use wire::message::{AskDigests, DigestRecord, ExtentRecord, Held, Resend, runs_of};
+use wire::message::{AskDigests, DigestRecord, ExtentRecord, Held, runs_of};
 
 /// How often the clock is looked at.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -243,10 +243,7 @@ impl Gather {
                 extents.sort_by_key(|extent| (extent.object, extent.start));
                 let (number, runs) = (job.number(), runs_of(whole));
                 match is_again {
-                    true => {
-                        let why = "other holders bring the rest".to_owned();
-                        job.send(Message::Resend(Resend { job: number, runs, extents, why }));
-                    }
+                    true => resends(number, runs, extents).for_each(|again| job.send(Message::Resend(again))),
                     false => wants(number, runs, &extents).into_iter().for_each(|want| job.send(Message::Want(want))),
                 }
             }

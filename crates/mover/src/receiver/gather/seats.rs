@@ -16,6 +16,7 @@ pub const FILE_COST_BYTES: u64 = 1024;
 /// Asked of a holder before its rate is known, and at least, in chunks.
 const CHUNKS_FIRST: u64 = 3;
 const CHUNKS_MIN: u64 = 2;
+/// Asked of one holder and not here yet: 21 Gbit/s at 200 ms (docs/limits.md). It takes no memory but the book's.
 const WANTED_BYTES_MAX: u64 = 512 << 20;
 
 /// What a holder says that it has.

@@ -47,7 +47,7 @@ impl Following<'_> {
             Some(LagAlarm::Bytes(most)) => bytes >= most,
             None => false,
         };
-        let behind = Behind { bytes, files, lag, is_alarmed };
+        let behind = Behind { bytes, files, lag, is_alarmed, is_over: self.is_over };
         *self.job.progress.behind.lock().unwrap() = Some(behind);
         self.say(Followed::Lag(behind));
         if is_alarmed != self.alarms.since.is_some() {
