@@ -139,6 +139,7 @@ pub(crate) fn empty_sample(tool: &str, round: u32) -> Sample {
         network: None,
         foreign_cpu_seconds: 0.0,
         steal_seconds: 0.0,
+        bottleneck: None,
         note: String::new(),
     }
 }

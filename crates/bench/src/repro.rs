@@ -24,11 +24,13 @@ mod laws;
 mod latency;
 mod loss;
 mod processors;
+mod rates;
 mod over_time;
 mod clients;
 mod course;
 mod cloud;
 mod staging;
+mod verdicts;
 
 pub use catalog::{ITEMS, Item, Needs, find};
 #[cfg(feature = "fuse")]
@@ -42,16 +44,19 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::dataset;
+use crate::plot::Plot;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub out: PathBuf,
     pub program: PathBuf,
+    /// A build that races beside it in `rates`.
+    pub earlier: Option<PathBuf>,
     pub budget: Option<Duration>,
     /// Of the links, instead of each item's own.
     pub bits_per_second: Option<u64>,
     pub rounds: Option<u32>,
-    /// Of the chain of a facility, instead of its own.
+    /// Of the chain of a facility instead of its own, and of each set of `rates` at most.
     pub bytes: Option<u64>,
     /// Do not hold the laboratory against its gates first.
     pub is_unchecked: bool,
@@ -65,6 +70,7 @@ impl Options {
         Options {
             out: out.into(),
             program: program.into(),
+            earlier: None,
             budget: None,
             bits_per_second: None,
             rounds: None,
@@ -84,6 +90,9 @@ pub struct Done {
     pub title: String,
     pub checks: Vec<Check>,
     pub notes: Vec<String>,
+    /// Drawn in the pages, and kept as files beside them.
+    #[serde(skip)]
+    pub plots: Vec<Plot>,
     /// Why it did not come to its end, if it did not.
     pub failure: Option<String>,
     pub seconds: f64,

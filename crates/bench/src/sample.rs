@@ -65,6 +65,9 @@ pub struct Sample {
     /// Processor time that neither end nor this program used.
     pub foreign_cpu_seconds: f64,
     pub steal_seconds: f64,
+    /// What limited it by our program's own word (`bottleneck.stage`); none of rivals, and in earlier bundles.
+    #[serde(default)]
+    pub bottleneck: Option<String>,
     /// Why it failed or is void, or empty.
     pub note: String,
 }

@@ -310,6 +310,7 @@ pub(crate) mod tests {
             network: None,
             foreign_cpu_seconds: 0.0,
             steal_seconds: 0.0,
+            bottleneck: None,
             note: String::new(),
         }
     }

@@ -14,6 +14,7 @@ mod run;
 mod clients;
 pub(crate) mod series;
 mod pairs;
+mod bound;
 mod figures;
 mod grid;
 
@@ -52,6 +53,8 @@ pub struct Axes {
     pub rates: Vec<Option<u64>>,
     pub round_trips: Vec<Duration>,
     pub losses: Vec<f64>,
+    /// Mean segments that are lost in a row, where any are.
+    pub loss_bursts: Vec<f64>,
     pub congestion_controls: Vec<String>,
     pub streams: Vec<Option<u32>>,
     pub has_stock_hosts: bool,
@@ -68,6 +71,7 @@ impl Default for Axes {
             rates: vec![one.bits_per_second],
             round_trips: vec![one.round_trip()],
             losses: vec![one.loss],
+            loss_bursts: vec![one.loss_burst_segments],
             congestion_controls: vec![one.congestion_control],
             streams: vec![None],
             has_stock_hosts: one.has_stock_hosts,
@@ -83,6 +87,11 @@ impl Axes {
         let mut conditions = vec![Condition { has_stock_hosts: self.has_stock_hosts, ..Condition::default() }];
         vary(&mut conditions, &self.rates, |condition, rate| condition.bits_per_second = *rate);
         vary(&mut conditions, &self.losses, |condition, loss| condition.loss = *loss);
+        vary(&mut conditions, &self.loss_bursts, |condition, segments| {
+            condition.loss_burst_segments = if condition.loss > 0.0 { *segments } else { 1.0 };
+        });
+        // Without losses all bursts are one condition.
+        conditions.dedup();
         vary(&mut conditions, &self.congestion_controls, |condition, name| {
             condition.congestion_control.clone_from(name)
         });
@@ -161,8 +170,9 @@ pub struct Options {
     pub with_steady_runs: bool,
     /// Also run iperf3 with one stream in each condition, where it is installed.
     pub with_iperf: bool,
-    /// Keep the rate over time of each run, from the counters of the sending host's interfaces, in `series`.
-    pub with_series: bool,
+    /// Keep the rate over time of each run in `series`, from the counters of the sending host's interfaces, read this
+    /// often; none: it is not kept.
+    pub series_interval: Option<Duration>,
     /// A client that takes longer is killed.
     pub limit: Duration,
     pub out: PathBuf,
@@ -190,7 +200,7 @@ impl Default for Options {
             with_starts: false,
             with_steady_runs: false,
             with_iperf: false,
-            with_series: false,
+            series_interval: None,
             limit: Duration::from_secs(120),
             out: PathBuf::new(),
             work_dir: None,
@@ -218,5 +228,18 @@ pub struct Outcome {
 impl Outcome {
     pub fn samples(&self) -> &[Sample] {
         &self.report.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_come_in_each_burst_and_a_path_without_losses_once() {
+        let axes = Axes { losses: vec![0.0, 1e-3], loss_bursts: vec![1.0, 8.0], ..Axes::default() };
+        let conditions = axes.conditions();
+        let varied: Vec<_> = conditions.iter().map(|of| (of.loss, of.loss_burst_segments)).collect();
+        assert_eq!(varied, [(0.0, 1.0), (1e-3, 1.0), (1e-3, 8.0)]);
     }
 }

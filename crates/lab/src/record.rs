@@ -2,22 +2,26 @@
 //!
 //! Invariant: a run in which the emulator was late or was itself the limit is void, and says so.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::laboratory::Lab;
 use crate::probe::RoundTrips;
 use crate::scenario::quantity::{show_duration, show_probability, show_queue, show_rate};
-use crate::scenario::{End, HostSettings, Impairment, Scenario};
+use crate::scenario::{End, HostSettings, Impairment, Link, Scenario};
 use emulator::Snapshot;
 use emulator::channel::Counts;
 
 /// Later than this at the 99.9th percentile on paths up to 16 ms, congestion control may react to the emulator
-/// (`lateness_max_us` for longer ones).
+/// (`lateness_max_us` has the longer ones).
 pub const LATENESS_P999_MAX_US: f64 = 1000.0;
 /// Fewer releases than this say nothing about a 99.9th percentile: then it is the greatest that they have.
 const LATENESS_SAMPLES_MIN: u64 = 1000;
 /// Of fewer, one that is late by chance is too many.
 const LATENESS_FEW_MIN: u64 = 100;
+/// Of what the busiest link carried. One that carried less had no content, only words about it.
+const CONTENT_SHARE_MIN: f64 = 0.01;
 /// Of one processor: a thread that is busier delays packets whatever its priority.
 const CPU_SHARE_MAX: f64 = 0.95;
 
@@ -200,11 +204,32 @@ fn end_name(scenario: &Scenario, end: End) -> String {
     }
 }
 
-/// Half of the rise that HyStart takes for a queue on the shortest of the links: an eighth of the round trip, 16 ms at the most
-/// (`HYSTART_DELAY_THRESH` in Linux' tcp_cubic.c); see docs/decisions/059.
-fn lateness_max_us(scenario: &Scenario) -> f64 {
-    let round_trip = scenario.links.iter().map(|link| link.round_trip()).min().unwrap_or_default();
+/// Half of the rise that HyStart takes for a queue: an eighth of the round trip, 16 ms at the most (`HYSTART_DELAY_THRESH` in
+/// Linux' tcp_cubic.c); see docs/decisions/059.
+pub fn lateness_max_us(round_trip: Duration) -> f64 {
     (round_trip.as_secs_f64() * 1e6 / 16.0).clamp(LATENESS_P999_MAX_US, 8.0 * LATENESS_P999_MAX_US)
+}
+
+/// Of the shortest path on which content went: one link, in a star with the shortest other one that had content too.
+fn shortest_round_trip(scenario: &Scenario, before: &Snapshot, after: &Snapshot) -> Duration {
+    let carried = |link: usize| -> u64 {
+        let of = |at: &Snapshot| at.counts.iter().skip(2 * link).take(2).map(|counts| counts.wire_bytes).sum::<u64>();
+        of(after).saturating_sub(of(before))
+    };
+    let most = (0..scenario.links.len()).map(carried).max().unwrap_or(0);
+    let used: Vec<&Link> = scenario
+        .links
+        .iter()
+        .enumerate()
+        .filter(|(link, _)| carried(*link) as f64 >= CONTENT_SHARE_MIN * most as f64)
+        .map(|(_, link)| link)
+        .collect();
+    let is_of_star = |link: &&&Link| link.ends.contains(&End::Core);
+    let mut star: Vec<Duration> = used.iter().filter(is_of_star).map(|link| link.round_trip()).collect();
+    star.sort_unstable();
+    let direct = used.iter().filter(|link| !is_of_star(link)).map(|link| link.round_trip());
+    let across = (!star.is_empty()).then(|| star.iter().take(2).sum::<Duration>());
+    direct.chain(across).min().unwrap_or_default()
 }
 
 /// Why what happened between two states of an emulator says more about the emulator than about the links.
@@ -219,7 +244,8 @@ pub fn reasons_to_void(scenario: &Scenario, before: &Snapshot, after: &Snapshot)
         }
         _ => (0.999, 99.9),
     };
-    let (late_ms, max_ms) = (late.quantile_ns(share) as f64 / 1e6, lateness_max_us(scenario) / 1e3);
+    let max_ms = lateness_max_us(shortest_round_trip(scenario, before, after)) / 1e3;
+    let late_ms = late.quantile_ns(share) as f64 / 1e6;
     if late.samples >= LATENESS_FEW_MIN && late_ms > max_ms {
         let at_most = format!("({max_ms:.1} ms at most)");
         reasons.push(format!("packets were late by {late_ms:.1} ms at the {percent:.1}th percentile {at_most}"));
@@ -297,6 +323,26 @@ mod tests {
         assert_eq!(found, ["the emulator used 96 % of a processor: it was the limit"]);
         // Without a clock nothing is said.
         assert!(reasons_to_void(&scenario, &state(0, 0.0, &[]), &state(0, 9.0, &[])).is_empty());
+    }
+
+    #[test]
+    fn lateness_is_held_against_the_shortest_path_on_which_content_went() {
+        let link = |site: &str, ms: u32| {
+            let head = format!("[site.{site}]\n[link.to-{site}]\nbetween = [\"{site}\", \"core\"]\n");
+            format!("{head}rtt = \"{ms}ms\"\nrate = \"1Gbit\"\n")
+        };
+        let star = Scenario::from_toml(&[link("a", 37), link("b", 37), link("office", 2)].concat()).unwrap();
+        let max_us = |scenario: &Scenario, carried: &[u64]| {
+            let both = carried.iter().flat_map(|bytes| [*bytes, 0]);
+            let counts = both.map(|wire_bytes| Counts { wire_bytes, ..Counts::default() }).collect();
+            let after = Snapshot { counts, ..Snapshot::default() };
+            lateness_max_us(shortest_round_trip(scenario, &Snapshot::default(), &after))
+        };
+        assert_eq!(max_us(&star, &[1000, 1000, 9]), 4625.0, "a sixteenth of 74 ms");
+        assert_eq!(max_us(&star, &[1000, 1000, 10]), 39_000.0 / 16.0, "the office has content");
+        // Where nothing is known, every link counts.
+        assert_eq!(max_us(&star, &[]), 39_000.0 / 16.0);
+        assert_eq!(max_us(&Scenario::preset("continent").unwrap(), &[1000]), 4625.0);
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod network;
 mod rivals;
 mod queue;
 mod day;
+mod crew;
 
 use clap::{Parser, Subcommand};
 use record::Tally;
@@ -101,6 +102,8 @@ enum Command {
     Queue(queue::Arguments),
     /// A day of a facility in minutes: five users, a hub, two endpoints, faults and an upgrade
     Day(day::Args),
+    /// Copies by several hosts, one of which is killed, stopped or cut off (F093, F109, F110)
+    Crew(crew::Args),
 }
 
 fn main() -> ExitCode {
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Command::Rivals(arguments) => ("rivals", rivals::run(arguments, out)),
         Command::Queue(arguments) => ("queue", queue::run(arguments)),
         Command::Day(args) => ("day", day::run(args)),
+        Command::Crew(args) => ("crew", crew::run(args, out)),
     };
     finish(name, ran, out)
 }

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 use trial::targets::{self, mutate};
 
-/// A run of the session makes a directory and a connection; the others take microseconds.
+/// A run of the session, and one of http, makes a directory and a connection; the others take microseconds.
 const RUNS: u64 = 20_000;
 const SESSION_RUNS: u64 = 400;
+const HTTP_RUNS: u64 = 2_000;
 /// No target comes near it; a slow machine does less.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -47,4 +48,6 @@ targets! {
     tickets RUNS,
     options RUNS,
     ftp RUNS,
+    http HTTP_RUNS,
+    xml RUNS,
 }

@@ -50,7 +50,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("conformance", &["model", "cluster", "store"]),
     (
         "trial",
-        &["model", "os", "store", "foreign", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator", "lab"],
+        &[
+            "model", "os", "store", "foreign", "web", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator",
+            "lab",
+        ],
     ),
     ("xtask", &[]),
 ];

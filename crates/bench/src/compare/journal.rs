@@ -158,6 +158,7 @@ mod tests {
             network: None,
             foreign_cpu_seconds: 0.0,
             steal_seconds: 0.0,
+            bottleneck: Some("network".into()),
             note: "a \"note\"".into(),
         }
     }

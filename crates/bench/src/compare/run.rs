@@ -23,6 +23,7 @@ use crate::image::Image;
 use crate::manifest::Manifest;
 use crate::process::{Finished, Gated, Ready, Server};
 use crate::sample::{Sample, State, Usage};
+use crate::tool::thalweg::bottleneck;
 use crate::tool::{self, Bed, Class, Host, Set, Tool};
 use crate::workspace::{Workspace, remove_tree};
 use crate::{ceiling, reference, report};
@@ -299,6 +300,7 @@ impl Race<'_> {
             network,
             foreign_cpu_seconds: (after.busy_seconds - machine.busy_seconds - used).max(0.0),
             steal_seconds: after.steal_seconds - machine.steal_seconds,
+            bottleneck: lane.tool.is_ours().then(|| bottleneck(&finished.stdout)).flatten(),
             note: note.unwrap_or_default(),
         })
     }

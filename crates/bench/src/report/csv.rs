@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::sample::{NetworkUse, Sample, State, Usage};
 use crate::tool::Class;
 
-const HEADER: [&str; 24] = [
+const HEADER: [&str; 25] = [
     "condition",
     "set",
     "class",
@@ -35,6 +35,7 @@ const HEADER: [&str; 24] = [
     "foreign_cpu_seconds",
     "steal_seconds",
     "disturbed",
+    "bottleneck",
     "note",
 ];
 
@@ -58,7 +59,7 @@ pub fn write(samples: &[Sample], cores: usize) -> Result<String> {
     Ok(String::from_utf8(bytes).expect("only text was written"))
 }
 
-fn fields(sample: &Sample, cores: usize) -> [String; 24] {
+fn fields(sample: &Sample, cores: usize) -> [String; 25] {
     let seconds = |value: f64| format!("{value:.6}");
     let network = sample.network.as_ref();
     [
@@ -85,6 +86,7 @@ fn fields(sample: &Sample, cores: usize) -> [String; 24] {
         format!("{:.2}", sample.foreign_cpu_seconds),
         format!("{:.2}", sample.steal_seconds),
         sample.is_disturbed_on(cores).to_string(),
+        sample.bottleneck.clone().unwrap_or_default(),
         sample.note.clone(),
     ]
 }
@@ -172,6 +174,7 @@ impl Row<'_> {
             network,
             foreign_cpu_seconds: self.number("foreign_cpu_seconds")?.unwrap_or(0.0),
             steal_seconds: self.number("steal_seconds")?.unwrap_or(0.0),
+            bottleneck: Some(self.text("bottleneck")).filter(|stage| !stage.is_empty()).map(str::to_owned),
             note: self.text("note").to_owned(),
         })
     }
@@ -221,6 +224,7 @@ mod tests {
             Sample {
                 condition: "rtt=74ms cc=cubic".into(),
                 network: Some(network),
+                bottleneck: Some("cpu-receiver".into()),
                 note: "a, \"b\"\nc".into(),
                 ..sample("thalweg", 0, 1.5)
             },
@@ -239,6 +243,7 @@ mod tests {
         let text = "set,class,tool,round,state,seconds,bytes,files,note\nlarge,network,thalweg,1,counted,2.0,8,1,\n";
         let read = read(text, Path::new("samples.csv")).unwrap();
         assert_eq!((read[0].is_ours, read[0].condition.as_str(), read[0].network), (true, "", None));
+        assert_eq!(read[0].bottleneck, None);
     }
 
     #[test]

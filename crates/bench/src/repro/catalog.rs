@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::{
     cards, clients, cloud, facility, holders, hosts, latency, laws, loss, million, over_time, paths, planned,
-    processors, staging,
+    processors, rates, staging, verdicts,
 };
 use crate::error::{Error, Kind, Result};
 
@@ -39,6 +39,8 @@ pub struct Item {
     pub run: Option<fn(&mut Context) -> Result<()>>,
     /// Share of a budget, relative to the others; `COMPUTED` for what takes no time and no laboratory.
     pub weight: f64,
+    /// At which the laboratory is held against its gates: the rate of the item's links where they are slower than 1 Gbit/s.
+    pub gates_bits_per_second: u64,
     /// What the publication measured.
     pub published: &'static str,
     /// How it is done here instead.
@@ -47,8 +49,13 @@ pub struct Item {
 
 /// The weight of an item that is computed from a model.
 const COMPUTED: f64 = 0.001;
+const MBIT: u64 = 1_000_000;
 
 impl Item {
+    const fn at_most(self, gates_bits_per_second: u64) -> Item {
+        Item { gates_bits_per_second, ..self }
+    }
+
     pub fn is_computed(&self) -> bool {
         self.weight <= COMPUTED
     }
@@ -194,7 +201,8 @@ pub const ITEMS: &[Item] = &[
         2.0,
         "28 sets that grow to 1 TiB at 10, 50 and 100 ms, 100 Gbit/s: 0.980 of the rate of finished files in production",
         "one file and 16 at 500 Mbit/s and 74 ms, beside a copy of the same files when they are finished",
-    ),
+    )
+    .at_most(500 * MBIT),
     other("s0-f10", "storage throughput and latency", Needs::Command("thalweg bench storage")),
     runs(
         "s0-f11",
@@ -203,7 +211,8 @@ pub const ITEMS: &[Item] = &[
         3.0,
         "1 TiB between hosts and clouds, near and far: far / near 0.57 by its own program, 0.32 by aws-cli",
         "one object to versitygw and back at 1, 50 and 150 ms and 500 Mbit/s, beside the clients of S3 that are installed",
-    ),
+    )
+    .at_most(500 * MBIT),
     runs(
         "s0-f12",
         "cluster",
@@ -238,7 +247,8 @@ pub const ITEMS: &[Item] = &[
         4.0,
         "that a burst buffer takes the stalls of storage off the path",
         "a sink of 100 MB/s that stands still for 1.25 of every 5 s, 500 Mbit/s, 74 ms, chunks of 2 MiB; held against the model",
-    ),
+    )
+    .at_most(500 * MBIT),
     runs(
         "s0-stage-both",
         "staging: stalls at both ends",
@@ -246,7 +256,8 @@ pub const ITEMS: &[Item] = &[
         4.0,
         "buffers at both ends, three legs that overlap",
         "a source that stands still for 1.5 of every 7.5 s, a sink for 2.5 of 10 s, six times the volume of a buffer",
-    ),
+    )
+    .at_most(500 * MBIT),
     runs(
         "s0-stage-fast",
         "staging: a buffer that is not needed",
@@ -262,7 +273,8 @@ pub const ITEMS: &[Item] = &[
         1.0,
         "several flows through one buffer",
         "three jobs beside one whose storage stands still all the time, or moves, 500 Mbit/s, 74 ms",
-    ),
+    )
+    .at_most(500 * MBIT),
     other("s1-f7", "disks read alone", Needs::Command("thalweg bench storage")),
     runs(
         "s1-f8",
@@ -335,7 +347,8 @@ pub const ITEMS: &[Item] = &[
         1.0,
         "nothing: what a facility asks of the chain, a makespan of at most 1.15 of its slowest leg among it",
         "a store that stalls behind 74 ms, one volume undisturbed, and once with each process killed and the path cut",
-    ),
+    )
+    .at_most(facility::BITS_PER_SECOND),
     runs(
         "facility-million",
         "a million small files into a cluster and from replicas",
@@ -343,6 +356,22 @@ pub const ITEMS: &[Item] = &[
         1.0,
         "nothing: what a facility asks of the chain",
         "files of 1 KiB over 1 Gbit/s and 74 ms, into one host and three that share storage, from one and from three",
+    ),
+    runs(
+        "rates",
+        "rates and their cost beside two rivals, near and far",
+        rates::run,
+        6.0,
+        "nothing: what copies are held against on every processor",
+        "large, small and tiny files without delay; lognormal, small and tiny ones at 2 Gbit/s and 74 ms; in alternation",
+    ),
+    runs(
+        "verdicts",
+        "what limited a copy, by its own word",
+        verdicts::run,
+        2.0,
+        "nothing: whether the verdict of a copy is right",
+        "seven bottlenecks put in the way of copies, one after the other, 15 copies for each; needs FUSE",
     ),
     runs(
         "s3-f3",
@@ -398,11 +427,12 @@ const fn runs(
     published: &'static str,
     adapted: &'static str,
 ) -> Item {
-    Item { id, title, needs: Needs::Nothing, run: Some(run), weight, published, adapted }
+    let gates_bits_per_second = 1000 * MBIT;
+    Item { id, title, needs: Needs::Nothing, run: Some(run), weight, gates_bits_per_second, published, adapted }
 }
 
 const fn other(id: &'static str, title: &'static str, needs: Needs) -> Item {
-    Item { id, title, needs, run: None, weight: 0.0, published: "", adapted: "" }
+    Item { id, title, needs, run: None, weight: 0.0, gates_bits_per_second: 0, published: "", adapted: "" }
 }
 
 /// The item of that name; otherwise an error with the nearest names.
@@ -436,6 +466,7 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn names_are_unique_and_what_runs_says_how_it_was_adapted() {
@@ -446,6 +477,18 @@ mod tests {
             assert_eq!(item.run.is_some(), item.needs == Needs::Nothing, "{}", item.id);
             assert_eq!(item.run.is_some(), item.weight > 0.0 && !item.adapted.is_empty(), "{}", item.id);
         }
+    }
+
+    /// The first cells of the page's table of items, each with one name or several.
+    #[test]
+    fn the_manual_lists_what_runs_and_nothing_else() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measuring.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let table = page.split("| item | runs |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let cells = table.lines().skip(2).filter_map(|row| row.split('|').nth(1));
+        let listed: BTreeSet<&str> = cells.flat_map(|cell| cell.split(',')).map(str::trim).collect();
+        let runs: BTreeSet<&str> = ITEMS.iter().filter(|item| item.run.is_some()).map(|item| item.id).collect();
+        assert_eq!(listed, runs);
     }
 
     #[test]

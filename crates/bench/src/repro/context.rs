@@ -166,13 +166,13 @@ impl<'a> Context<'a> {
         self.plots.push(plot);
     }
 
-    /// Writes plots and verdicts. Doubts about the laboratory, and a run that did not end, take every verdict away.
+    /// Writes plots and verdicts. Doubts about the laboratory take those away in which time has a part.
     pub fn finish(mut self, failure: Option<&Error>) -> Result<Done> {
         let failure = failure.filter(|error| error.kind != Kind::Cancelled).map(Error::chain);
         if !self.doubts.is_empty() {
             let doubts = format!("the laboratory did not pass: {}", self.doubts.join("; "));
-            self.note(format!("{doubts}; verdicts are void"));
-            for check in self.checks.iter_mut().filter(|check| check.verdict != Verdict::Told) {
+            self.note(format!("{doubts}; verdicts on rates and times are void"));
+            for check in self.checks.iter_mut().filter(|check| check.is_of_time && check.verdict != Verdict::Told) {
                 check.verdict = Verdict::Void;
             }
         }
@@ -185,10 +185,37 @@ impl<'a> Context<'a> {
             title: self.item.title.to_owned(),
             checks: self.checks,
             notes: self.notes,
+            plots: self.plots,
             failure,
             seconds: self.started.elapsed().as_secs_f64(),
         };
-        index::write_item(self.item, &done, &self.plots, &self.dir)?;
+        index::write_item(self.item, &done, &self.dir)?;
         Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Outcome, catalog};
+    use super::*;
+
+    #[test]
+    fn a_doubted_laboratory_excuses_a_time_and_no_wrong_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(dir.path(), "thalweg");
+        let cancel = AtomicBool::new(false);
+        let mut progress = |_: &str| ();
+        let item = catalog::find("facility").unwrap();
+        let doubts = vec!["gate V2".to_owned()];
+        let mut finished = |wrong_bytes: f64| {
+            let mut context = Context::new(item, &options, Duration::ZERO, &cancel, &mut progress, doubts.clone());
+            context.check(Check::at_most("makespan", 1.15, Some(2.0)));
+            context.check(Check::at_most("wrong bytes", 0.0, Some(wrong_bytes)).of_any_machine());
+            let done = context.finish(None).unwrap();
+            let verdicts: Vec<_> = done.checks.iter().map(|check| check.verdict).collect();
+            (verdicts, Outcome { done: vec![done], is_cancelled: false }.holds())
+        };
+        assert_eq!(finished(0.0), (vec![Verdict::Void, Verdict::Pass], true));
+        assert_eq!(finished(1.0), (vec![Verdict::Void, Verdict::Fail], false));
     }
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::context::Context;
 use super::endpoints::{Ended, Endpoints};
 use super::judge::{Check, median};
@@ -21,6 +23,8 @@ const KILLED_AFTER: f64 = 0.4;
 /// Long enough that a chunk of 8 MiB at the slowest holder's rate is little beside it.
 const RUN_SECONDS: u64 = 16;
 const MBIT: u64 = 1_000_000;
+/// After so many chunks of other content a holder is left.
+const BAD_CHUNKS_MAX: f64 = 3.0;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
@@ -57,6 +61,7 @@ pub fn run(context: &mut Context) -> Result<()> {
     let mut raw = File::create(&path).map_err(Error::io("create", &path))?;
     let mut seconds: Vec<(Case, f64)> = Vec::new();
     let mut late: Vec<(Case, String)> = Vec::new();
+    let mut bad: Vec<u64> = Vec::new();
     let cases = [Case::Alone(0), Case::Alone(1), Case::Alone(2), Case::All, Case::Poisoned, Case::Killed];
     // The first round warms memory and is left out.
     for round in 0..=context.options.rounds.unwrap_or(5) {
@@ -64,6 +69,7 @@ pub fn run(context: &mut Context) -> Result<()> {
             let killed_after = seconds.iter().rev().find(|(of, _)| *of == Case::All).map(|(_, seconds)| *seconds);
             let ended = stand.run(case, killed_after.unwrap_or(RUN_SECONDS as f64) * KILLED_AFTER)?;
             let took = ended.seconds;
+            bad.extend((case == Case::Poisoned).then(|| bad_chunks(&ended.event)));
             let head = format!(r#"{{"case":"{}","round":{round},"seconds":{took:.3}"#, case.name());
             writeln!(raw, "{head},{}}}", ended.raw()).map_err(Error::io("write", &path))?;
             if round > 0 {
@@ -89,6 +95,9 @@ pub fn run(context: &mut Context) -> Result<()> {
     let claim = "one of three poisoned: rate / the sum of the two good ones";
     let check = Check::at_least(claim, 0.95, of(Case::Poisoned).map(|rate| rate / good));
     context.check(check.beside(&late_in(Case::Poisoned)));
+    let most = bad.iter().max().map(|most| *most as f64);
+    let claim = "one of three poisoned: bad chunks until it is left, most of a run";
+    context.check(Check::within(claim, 1.0, BAD_CHUNKS_MAX, most).of_any_machine());
     // Until it is killed it brings its share.
     let left = KILLED_AFTER * sum + (1.0 - KILLED_AFTER) * good;
     let claim = "one of three killed at 0.4: rate / what the links allow";
@@ -151,6 +160,13 @@ impl<'a> Stand<'a> {
         }
         Ok(ended)
     }
+}
+
+/// Chunks of other content than the first holder's, of all holders, by the last event.
+fn bad_chunks(event: &str) -> u64 {
+    let done: Value = serde_json::from_str(event).unwrap_or_default();
+    let sources = done["sources"].as_array().into_iter().flatten();
+    sources.filter_map(|source| source["bad_chunks"].as_u64()).sum()
 }
 
 /// The same bytes for the same seed; the time is the same for all.

@@ -9,14 +9,14 @@ use crate::error::{Error, Result};
 use crate::plot::Plot;
 
 /// `checks.md` and `checks.json` beside the bundle of the item.
-pub fn write_item(item: &Item, done: &Done, plots: &[Plot], dir: &Path) -> Result<()> {
+pub fn write_item(item: &Item, done: &Done, dir: &Path) -> Result<()> {
     let mut text =
         format!("# {}: {}\n\nPublished: {}\n\nHere: {}\n\n", item.id, item.title, item.published, item.adapted);
     text += &checks(done);
     for note in &done.notes {
         let _ = writeln!(text, "- {note}");
     }
-    for plot in plots {
+    for plot in &done.plots {
         let _ = write!(text, "\n## {}\n\n![{}](plots/{}.svg)\n\n{}\n", plot.title, plot.title, plot.name, plot.note);
     }
     let json = serde_json::to_string_pretty(done).expect("plain values serialise") + "\n";
@@ -97,6 +97,7 @@ fn html(done: &[Done], options: &Options) -> String {
          <style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;\
          padding:0 1em}table{border-collapse:collapse;width:100%}td,th{padding:.3em .6em;text-align:left;\
          border-bottom:1px solid #8886;vertical-align:top}.pass{color:#1a7f37}.fail{color:#cf222e}.void{color:#9a6700}\
+         figure{margin:1em 0}figure svg{display:block;width:100%;height:auto}\
          </style><h1>Published figures, made again</h1>",
     );
     for item in done {
@@ -118,10 +119,50 @@ fn html(done: &[Done], options: &Options) -> String {
                 write!(text, "<tr><td>{}<td>{}<td>{}<td class=\"{class}\">{word}</tr>", cells[0], cells[1], cells[2]);
         }
         text += "</table>";
+        for plot in &item.plots {
+            // Ids in a drawing begin with its name, and several items may have plots of one name.
+            let plot = Plot { name: format!("{}-{}", item.id, plot.name), ..plot.clone() };
+            let _ = write!(text, "<figure>{}</figure>", plot.svg());
+        }
     }
     text + "</html>\n"
 }
 
 fn write_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(Error::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{Axis, Scale, Unit};
+
+    #[test]
+    fn the_page_of_all_shows_every_plot_and_has_no_id_twice() {
+        let axis = || Axis::new("seconds", Scale::Linear, Unit::Number);
+        let plot = Plot {
+            name: "rate".into(),
+            title: "Rate".into(),
+            note: String::new(),
+            x: axis(),
+            y: axis(),
+            series: Vec::new(),
+        };
+        let done = |id: &str| Done {
+            id: id.into(),
+            title: "made again".into(),
+            checks: Vec::new(),
+            notes: Vec::new(),
+            plots: vec![plot.clone()],
+            failure: None,
+            seconds: 1.0,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(dir.path(), "thalweg");
+        write(&[done("one"), done("two")], &options).unwrap();
+        let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
+        assert_eq!(page.matches("<svg").count(), 2);
+        let count = |id: &str| page.matches(&format!("id=\"{id}-rate-area\"")).count();
+        assert_eq!((count("one"), count("two")), (1, 1));
+    }
 }

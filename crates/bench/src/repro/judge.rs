@@ -19,6 +19,9 @@ pub struct Check {
     pub expected: String,
     pub measured: String,
     pub verdict: Verdict,
+    /// A machine that was disturbed may have had a part in it. What is wrong or untrue is so on any machine.
+    #[serde(skip)]
+    pub is_of_time: bool,
 }
 
 impl Check {
@@ -43,16 +46,21 @@ impl Check {
     /// A figure without a condition.
     pub fn told(claim: impl Into<String>, published: impl Into<String>, measured: impl Into<String>) -> Check {
         let (expected, measured) = (published.into(), measured.into());
-        Check { claim: claim.into(), expected, measured, verdict: Verdict::Told }
+        Check { claim: claim.into(), expected, measured, verdict: Verdict::Told, is_of_time: true }
     }
 
     pub fn of(claim: impl Into<String>, expected: impl Into<String>, measured: Option<(String, bool)>) -> Check {
-        let (claim, expected) = (claim.into(), expected.into());
-        match measured {
-            Some((measured, true)) => Check { claim, expected, measured, verdict: Verdict::Pass },
-            Some((measured, false)) => Check { claim, expected, measured, verdict: Verdict::Fail },
-            None => Check { claim, expected, measured: "no counted run".into(), verdict: Verdict::Void },
-        }
+        let (measured, verdict) = match measured {
+            Some((measured, true)) => (measured, Verdict::Pass),
+            Some((measured, false)) => (measured, Verdict::Fail),
+            None => ("no counted run".into(), Verdict::Void),
+        };
+        Check { claim: claim.into(), expected: expected.into(), measured, verdict, is_of_time: true }
+    }
+
+    /// The same, whose verdict holds however late the machine was.
+    pub fn of_any_machine(self) -> Check {
+        Check { is_of_time: false, ..self }
     }
 
     /// The same verdict, with why the laboratory may have had a part in it.

@@ -1,15 +1,20 @@
 //! A million small files over a long path: into a cluster of three hosts that share storage, and from three replicas.
 //!
 //! Every copy is compared by a program that is not ours before its time counts. Raw: `million.jsonl`, one line a run with the program's
-//! last event.
+//! last event; `set-up.json` has the machine and the programs.
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::path::Path;
+
+use serde_json::json;
 
 use super::context::Context;
 use super::endpoints::{Ended, Endpoints};
 use super::judge::{Check, median};
+use crate::environment::{Environment, Program};
 use crate::error::{Error, Kind, Result};
+use crate::tool::version_of;
 
 const MBIT: u64 = 1_000_000;
 const RTT_MS: u64 = 74;
@@ -43,6 +48,7 @@ pub fn run(context: &mut Context) -> Result<()> {
         stand.serve(host, &format!("home-{host}"), "root", &[])?;
     }
     stand.done("here", "home-client", &["gen", &format!("{files}x{FILE_BYTES}"), "set"])?;
+    keep_set_up(context, rate, files)?;
     let path = context.dir.join("million.jsonl");
     let mut raw = File::create(&path).map_err(Error::io("create", &path))?;
     let (mut seconds, mut late) = (CASES.map(|_| Vec::new()), CASES.map(|_| Vec::<String>::new()));
@@ -72,6 +78,16 @@ pub fn run(context: &mut Context) -> Result<()> {
     }
     context.note("all hosts share the processors of one machine, which limit small files: several hosts cost no more than one is what can be seen here");
     Ok(())
+}
+
+fn keep_set_up(context: &Context, bits_per_second: u64, files: u64) -> Result<()> {
+    let environment = Environment { program: Program::read(&context.options.program), ..Environment::read() };
+    let reader = version_of(Path::new("diff"), "--version", "diffutils")?;
+    let set_up = json!({"environment": environment, "reader": reader, "files": files, "file_bytes": FILE_BYTES,
+        "bits_per_second": bits_per_second, "rtt_ms": RTT_MS, "far_hosts": FAR.len()});
+    let path = context.dir.join("set-up.json");
+    let text = serde_json::to_string_pretty(&set_up).expect("plain values serialise") + "\n";
+    fs::write(&path, text).map_err(Error::io("write", &path))
 }
 
 fn copy(stand: &Endpoints, case: &str, args: &[&str]) -> Result<Ended> {

@@ -27,7 +27,7 @@ pub fn stability(context: &mut Context) -> Result<()> {
     let figures = context.sweep(None, 1.0, axes, |options| {
         options.variants = Vec::new();
         options.ceiling_streams = vec![16];
-        options.with_series = true;
+        options.series_interval = Some(series::INTERVAL);
         options.run_seconds = 4.0;
     })?;
     let condition = figures.conditions().first().map(|condition| (*condition).to_owned()).unwrap_or_default();
@@ -79,7 +79,7 @@ fn race(context: &mut Context, rtt: Duration, flags: &[&str], wanted: &[&str]) -
     let figures = context.sweep(None, 1.0, axes, |options| {
         options.rivals = rivals.clone();
         options.variants.iter_mut().for_each(|variant| variant.cp_args.extend(flags.iter().map(OsString::from)));
-        options.with_series = true;
+        options.series_interval = Some(series::INTERVAL);
     })?;
     context.note("FDT, WDT and NDN are not packaged here; the tools that are stand in for them");
     Ok((figures, std::iter::once(OURS.to_owned()).chain(rivals).collect()))

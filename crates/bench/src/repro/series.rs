@@ -1,5 +1,6 @@
 //! Items made one after the other, after the laboratory was held against its gates.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -36,12 +37,17 @@ pub fn run(
     if is_measured {
         remove_leftovers(options.work_dir.as_deref().unwrap_or(Path::new(MEMORY_DIR)), progress);
     }
-    let doubts = if options.is_unchecked || !is_measured { Vec::new() } else { doubts(options, progress)? };
+    // By the rate at which it was held against its gates.
+    let mut doubts_at: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut outcome = Outcome { done: Vec::new(), is_cancelled: false };
     for (index, item) in items.iter().enumerate() {
         let share = share(options.budget, started.elapsed(), &items[index..]);
         progress(&format!("{}: {} ({:.0} s)", item.id, item.title, share.as_secs_f64()));
-        let doubts = if item.is_computed() { Vec::new() } else { doubts.clone() };
+        let rate = options.bits_per_second.unwrap_or(item.gates_bits_per_second);
+        if !(options.is_unchecked || item.is_computed() || doubts_at.contains_key(&rate)) {
+            doubts_at.insert(rate, doubts(options, rate, progress)?);
+        }
+        let doubts = doubts_at.get(&rate).filter(|_| !item.is_computed()).cloned().unwrap_or_default();
         let mut context = Context::new(item, options, share, cancel, progress, doubts);
         let ended = item.run.map_or(Ok(()), |run| run(&mut context));
         let done = context.finish(ended.as_ref().err())?;
@@ -72,14 +78,14 @@ fn share(budget: Option<Duration>, elapsed: Duration, items: &[&Item]) -> Durati
     left.mul_f64(items.first().map_or(0.0, |item| item.weight) / weights.max(1e-9)).max(Duration::from_secs(1))
 }
 
-/// Holds the laboratory against its gates: what does not pass makes verdicts void.
-fn doubts(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<String>> {
-    let condition =
-        Condition { bits_per_second: options.bits_per_second.or(Some(1_000_000_000)), ..Condition::default() };
+/// Holds the laboratory against its gates at a rate of its link: what does not pass makes verdicts on rates and times void.
+fn doubts(options: &Options, bits_per_second: u64, progress: &mut dyn FnMut(&str)) -> Result<Vec<String>> {
+    let condition = Condition { bits_per_second: Some(bits_per_second), ..Condition::default() };
     let gates = GATES.map(str::to_owned);
-    progress("the laboratory is held against its gates");
+    let mbit = bits_per_second / 1_000_000;
+    progress(&format!("the laboratory is held against its gates at {mbit} Mbit/s"));
     let report = validate(&condition.scenario(options.seed)?, Depth::Quick, &gates, &mut |_| ())?;
-    let path = options.out.join("laboratory.json");
+    let path = options.out.join(format!("laboratory-{mbit}Mbit.json"));
     let text = serde_json::to_string_pretty(&report).expect("plain values serialise") + "\n";
     std::fs::write(&path, text).map_err(Error::io("write", &path))?;
     let is_doubt = |gate: &&lab::validate::Gate| !matches!(gate.verdict, lab::validate::Verdict::Pass);
@@ -95,6 +101,12 @@ fn doubts(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Strin
 mod tests {
     use super::super::ITEMS;
     use super::*;
+
+    #[test]
+    fn the_chain_is_judged_at_the_rate_at_which_it_runs() {
+        let of = |id: &str| super::super::find(id).unwrap().gates_bits_per_second;
+        assert_eq!((of("facility"), of("s0-f8")), (500_000_000, 1_000_000_000));
+    }
 
     #[test]
     fn the_budget_is_divided_by_weight_and_what_an_item_saves_goes_to_the_others() {

@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::process::{Finished, Gated, Server};
 use crate::reference::empty_sample;
 use crate::sample::{Sample, State, Usage};
+use crate::tool::thalweg::bottleneck;
 use crate::tool::{Class, Host, Set};
 
 /// `deliveries` exist and are empty. One sample for all of them: from the common start to the end of the last.
@@ -46,6 +47,8 @@ pub fn run(race: &Race, lane: &Lane, set: &Set, deliveries: &[PathBuf], round: u
         cpu_seconds: server.cpu_seconds() - server_before,
         rss_bytes_max: finished.iter().map(|finished| finished.server_rss_bytes_max).max().unwrap_or(0),
     });
+    // Its end is the end of the run.
+    let slowest = finished.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let used = client_seconds + server_usage.map_or(0.0, |usage| usage.cpu_seconds) + own;
     Ok(Sample {
         set: set.name.clone(),
@@ -67,6 +70,7 @@ pub fn run(race: &Race, lane: &Lane, set: &Set, deliveries: &[PathBuf], round: u
         server: server_usage,
         foreign_cpu_seconds: (after.busy_seconds - machine.busy_seconds - used).max(0.0),
         steal_seconds: after.steal_seconds - machine.steal_seconds,
+        bottleneck: slowest.filter(|_| lane.tool.is_ours()).and_then(|finished| bottleneck(&finished.stdout)),
         note: failed.or(void).unwrap_or_default(),
         ..empty_sample(lane.tool.name(), round)
     })

@@ -20,6 +20,9 @@ pub struct Condition {
     pub rtt_us: u64,
     /// Probability that a segment is lost, in each direction.
     pub loss: f64,
+    /// Mean segments that are lost in a row; 1: each by itself, and not written, as in plans of earlier versions.
+    #[serde(default = "one_segment", skip_serializing_if = "is_one_segment")]
+    pub loss_burst_segments: f64,
     pub congestion_control: String,
     /// None: each tool's own choice.
     pub streams: Option<u32>,
@@ -37,6 +40,7 @@ impl Default for Condition {
             bits_per_second: Some(1_000_000_000),
             rtt_us: 74_000,
             loss: 0.0,
+            loss_burst_segments: one_segment(),
             congestion_control: "cubic".into(),
             streams: None,
             has_stock_hosts: false,
@@ -64,6 +68,7 @@ impl Condition {
             direction.bits_per_second = self.bits_per_second;
             direction.queue = QueueLimit::BandwidthDelayProducts(1.0);
             direction.loss = self.loss;
+            direction.loss_burst_segments = self.loss_burst_segments;
         }
         Ok(scenario)
     }
@@ -75,6 +80,9 @@ impl fmt::Display for Condition {
         let loss = if self.loss == 0.0 { "0".to_owned() } else { show_probability(self.loss) };
         let streams = self.streams.map_or("auto".to_owned(), |streams| streams.to_string());
         write!(f, "rate={rate} rtt={rtt} loss={loss} cc={} streams={streams}", self.congestion_control)?;
+        if !is_one_segment(&self.loss_burst_segments) {
+            write!(f, " loss-burst={}", self.loss_burst_segments)?;
+        }
         if self.has_stock_hosts {
             f.write_str(" hosts=stock")?;
         }
@@ -83,6 +91,14 @@ impl fmt::Display for Condition {
         }
         if self.clients > 1 { write!(f, " clients={}", self.clients) } else { Ok(()) }
     }
+}
+
+fn one_segment() -> f64 {
+    1.0
+}
+
+fn is_one_segment(segments: &f64) -> bool {
+    *segments == one_segment()
 }
 
 #[cfg(test)]
@@ -96,21 +112,27 @@ mod tests {
             bits_per_second: None,
             rtt_us: 0,
             loss: 1e-4,
+            loss_burst_segments: 8.0,
             congestion_control: "bbr".into(),
             streams: Some(4),
             has_stock_hosts: true,
             window_bytes: Some(2 << 20),
             clients: 8,
         };
-        let text = "rate=unlimited rtt=0s loss=0.01% cc=bbr streams=4 hosts=stock window=2MiB clients=8";
+        let text = "rate=unlimited rtt=0s loss=0.01% cc=bbr streams=4 loss-burst=8 hosts=stock window=2MiB clients=8";
         assert_eq!(other.to_string(), text);
+        let written = serde_json::to_string(&Condition::default()).unwrap();
+        assert!(!written.contains("burst"), "{written}");
+        assert_eq!(serde_json::from_str::<Condition>(&written).unwrap(), Condition::default());
     }
 
     #[test]
     fn a_condition_becomes_a_link_with_a_queue_of_one_product() {
-        let scenario = Condition { rtt_us: 20_000, loss: 0.001, ..Condition::default() }.scenario(7).unwrap();
+        let lossy = Condition { rtt_us: 20_000, loss: 0.001, loss_burst_segments: 3.0, ..Condition::default() };
+        let scenario = lossy.scenario(7).unwrap();
         let direction = &scenario.links[0].directions[1];
         assert_eq!((direction.delay, direction.loss), (Duration::from_millis(10), 0.001));
+        assert_eq!(direction.loss_burst_segments, 3.0);
         assert_eq!(direction.queue_bytes(scenario.round_trip_max()), 2_500_000);
         assert_eq!((scenario.seed, scenario.check(4 << 30)), (7, Ok(())));
     }

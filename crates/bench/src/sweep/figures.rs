@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::CEILINGS;
+use super::bound::{self, OF_BOUND_MAX};
 use super::pairs::PAIRS;
 use super::run::FROM_START;
 use crate::ceiling;
@@ -35,6 +36,8 @@ pub struct Row {
     pub cpu_seconds_per_gb_median: f64,
     /// Median rate over the best ceiling of the condition; none without one.
     pub efficiency: Option<f64>,
+    /// Median time of ours over what the path leaves to it; none where the link has no rate.
+    pub of_bound: Option<f64>,
     pub cpu_bound: usize,
     pub void: usize,
     pub failed: usize,
@@ -106,6 +109,7 @@ fn row(samples: &[&Sample], ceilings: &BTreeMap<String, f64>) -> Option<Row> {
     let gbit_per_second = Spread::of(rates.iter().copied())?;
     let (mean, deviation) = mean_and_deviation(&rates);
     let ceiling = ceilings.get(first.condition.trim_end_matches(PAIRS)).filter(|_| first.set != CEILINGS);
+    let bound = bound::seconds(&first.condition, first.bytes).filter(|_| first.is_ours && first.set != CEILINGS);
     let count = |state| samples.iter().filter(|sample| sample.state == state).count();
     Some(Row {
         condition: first.condition.clone(),
@@ -120,6 +124,7 @@ fn row(samples: &[&Sample], ceilings: &BTreeMap<String, f64>) -> Option<Row> {
         files_per_second_median: median(Sample::files_per_second),
         cpu_seconds_per_gb_median: median(|sample| sample.cpu_seconds() / (sample.bytes.max(1) as f64 / 1e9)),
         efficiency: ceiling.map(|ceiling| gbit_per_second.median / ceiling),
+        of_bound: bound.map(|bound| median(|sample| sample.seconds) / bound),
         cpu_bound: counted.iter().filter(|sample| sample.note.contains("CPU bound")).count(),
         void: count(State::Void),
         failed: count(State::Failed),
@@ -155,18 +160,19 @@ pub fn tables(report: &Report, figures: &Figures) -> String {
         let ceiling = ceiling.map_or(String::new(), |gbit| format!(" (memory to memory: {gbit:.3} Gbit/s)"));
         let _ = write!(
             text,
-            "\n## {condition}{ceiling}\n\n| set | tool | n | Gbit/s mean | median | SD | of ceiling | files/s | CPU s/GB | \
-             remarks |\n|---|---|---|---|---|---|---|---|---|---|\n"
+            "\n## {condition}{ceiling}\n\n| set | tool | n | Gbit/s mean | median | SD | of ceiling | of bound | \
+             files/s | CPU s/GB | remarks |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
         );
         for row in figures.work().filter(|row| row.condition == condition) {
             let _ = writeln!(text, "| {} |", cells(row).join(" | "));
         }
     }
     text + &grid_table(figures)
+        + &bound_table(figures)
         + "\nSynthetic sets (`gen:`) are made up in memory and discarded at the remote side: no storage is part of them. \
            Rates are those of verified content over the wall time of the client command. SD is that of the runs. Runs \
-           that used more than 80 % of all processors are marked CPU bound: their rate is the machine's. Raw samples: \
-           `samples.jsonl`.\n"
+           that used more than 80 % of all processors are marked CPU bound: their rate is the machine's. The bound is \
+           the time of the bytes at the link's rate, slow start and 3 round trips. Raw samples: `samples.jsonl`.\n"
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -182,10 +188,30 @@ fn cells(row: &Row) -> Vec<String> {
         format!("{:.4}", row.gbit_per_second.median),
         format!("{:.4}", row.gbit_per_second_deviation),
         row.efficiency.map_or("-".into(), |share| format!("{share:.3}")),
+        row.of_bound.map_or("-".into(), |times| format!("{times:.2}")),
         format!("{:.0}", row.files_per_second_median),
         format!("{:.2}", row.cpu_seconds_per_gb_median),
         remarks.join(", "),
     ]
+}
+
+/// Which copies of ours took longer than they may, by what their paths leave to them.
+fn bound_table(figures: &Figures) -> String {
+    let judged: Vec<(&Row, f64)> = figures.work().filter_map(|row| Some((row, row.of_bound?))).collect();
+    let late: Vec<_> = judged.iter().filter(|(_, times)| *times > OF_BOUND_MAX).collect();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let (kept, all) = (judged.len() - late.len(), judged.len());
+    let mut text =
+        format!("\n## Time over bound, at most {OF_BOUND_MAX:.2}\n\n{kept} of {all} cells of ours keep to it.\n");
+    if !late.is_empty() {
+        text += "\n| condition | set | tool | of bound |\n|---|---|---|---|\n";
+    }
+    for (row, times) in late {
+        let _ = writeln!(text, "| {} | {} | {} | {times:.2} |", row.condition, row.set, row.tool);
+    }
+    text
 }
 
 /// Defaults against the best of the grid, from the runs of the second race where there was one.
@@ -225,13 +251,14 @@ fn grid_table(figures: &Figures) -> String {
 fn csv(figures: &Figures) -> String {
     let mut text = String::from(
         "condition,set,tool,file_bytes,n,gbit_per_second_mean,gbit_per_second_median,gbit_per_second_sd,efficiency,\
-         files_per_second_median,cpu_seconds_per_gb_median,cpu_bound,void,failed\n",
+         files_per_second_median,cpu_seconds_per_gb_median,cpu_bound,void,failed,of_bound\n",
     );
     for row in &figures.rows {
-        let efficiency = row.efficiency.map(|share| format!("{share:.4}")).unwrap_or_default();
+        let [efficiency, of_bound] =
+            [row.efficiency, row.of_bound].map(|share| share.map(|share| format!("{share:.4}")).unwrap_or_default());
         let _ = writeln!(
             text,
-            "{},\"{}\",{},{},{},{:.6},{:.6},{:.6},{efficiency},{:.1},{:.4},{},{},{}",
+            "{},\"{}\",{},{},{},{:.6},{:.6},{:.6},{efficiency},{:.1},{:.4},{},{},{},{of_bound}",
             row.condition,
             row.set,
             row.tool.replace(',', ";"),
@@ -301,5 +328,21 @@ mod tests {
         ];
         let table = grid_table(&Figures::of(&samples));
         assert!(table.contains("| near | 10x1MiB | thalweg streams=4 | 0.750 | 0.950 |"), "{table}");
+    }
+
+    #[test]
+    fn cells_that_take_more_than_their_path_leaves_to_them_are_named() {
+        let path = "rate=1Gbit rtt=74ms loss=0 cc=cubic streams=4";
+        let slow = "rate=1Gbit rtt=1ms loss=0 cc=cubic streams=4";
+        let rival = Sample { is_ours: false, ..sample(path, "rsync", 0.5) };
+        let samples = [sample(path, "thalweg", 0.9), sample(slow, "thalweg", 0.9), rival];
+        let figures = Figures::of(&samples);
+        let of = |condition: &str, tool: &str| figures.find(condition, "10x1MiB", tool).unwrap().of_bound;
+        assert!((of(path, "thalweg").unwrap() - 8.889 / 8.499).abs() < 0.001 && of(path, "rsync").is_none());
+        let table = bound_table(&figures);
+        let named = format!("| {slow} | 10x1MiB | thalweg | 1.11 |");
+        assert!(table.contains("1 of 2 cells") && table.contains(&named) && !table.contains(path), "{table}");
+        assert!(tables(&Report::default(), &figures).contains(&table));
+        assert_eq!(bound_table(&Figures::of(&[])), "");
     }
 }

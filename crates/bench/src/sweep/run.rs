@@ -242,7 +242,7 @@ impl Sweep<'_> {
         let emulator_seconds = || bed.lab.and_then(Lab::snapshot).map_or(0.0, |snapshot| snapshot.cpu_seconds);
         let split = || lane.server.as_ref().map_or(Split::default(), Server::split).plus(Split::of_children());
         let (before, split_before) = (emulator_seconds(), split());
-        let counter = series::Counter::start(bed.lab.filter(|_| self.options.with_series))?;
+        let counter = series::Counter::start(bed.lab, self.options.series_interval)?;
         let mut sample = self.with_race(bed, |race| {
             let set = work.set.name.clone();
             race.record(lane.tool, |record| record.clients.entry(set).or_default(), &client);
@@ -325,7 +325,7 @@ impl Sweep<'_> {
         };
         let flow = Flow { streams, ..Flow::lasting(Duration::from_secs_f64(seconds), omitted) };
         let before = lab.snapshot();
-        let counter = series::Counter::start(Some(lab).filter(|_| self.options.with_series))?;
+        let counter = series::Counter::start(Some(lab), self.options.series_interval)?;
         let received = flow.run(lab, &sites[0].name, &sites[1].name, || ())?;
         let reasons = reasons_since(lab, before.as_ref());
         if let (Some(series), false) = (counter.map(series::Counter::finish), from_start) {

@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::sample::Sample;
 use crate::tool::Host;
 
-const INTERVAL: Duration = Duration::from_millis(250);
+/// What shows a run of seconds without the bursts of single round trips.
+pub const INTERVAL: Duration = Duration::from_millis(250);
 const DIR: &str = "series";
 
 /// Seconds since the start of the count, and Gbit/s over the interval before.
@@ -28,13 +29,13 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// None without a laboratory.
-    pub fn start(lab: Option<&Lab>) -> Result<Option<Counter>> {
-        let Some(lab) = lab else { return Ok(None) };
+    /// None without a laboratory or an interval.
+    pub fn start(lab: Option<&Lab>, interval: Option<Duration>) -> Result<Option<Counter>> {
+        let Some((lab, interval)) = lab.zip(interval) else { return Ok(None) };
         let counters = Counters::open(lab, Host::Client)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
-        let thread = thread::spawn(move || counted(&counters, &flag));
+        let thread = thread::spawn(move || counted(&counters, &flag, interval));
         Ok(Some(Counter { is_over, thread }))
     }
 
@@ -44,12 +45,12 @@ impl Counter {
     }
 }
 
-fn counted(counters: &Counters, is_over: &AtomicBool) -> Series {
+fn counted(counters: &Counters, is_over: &AtomicBool, interval: Duration) -> Series {
     let start = Instant::now();
     let (mut last_at, mut last) = (start, counters.sent_bytes());
     let mut series = Vec::new();
     while !is_over.load(Relaxed) {
-        thread::sleep(INTERVAL);
+        thread::sleep(interval);
         let (now, bytes) = (Instant::now(), counters.sent_bytes());
         let gbit_per_second = bytes.saturating_sub(last) as f64 * 8.0 / 1e9 / (now - last_at).as_secs_f64();
         series.push(((now - start).as_secs_f64(), gbit_per_second));
@@ -64,7 +65,7 @@ pub fn trimmed(series: &Series) -> Series {
     let has_content = |point: &(f64, f64)| point.1 > peak / 100.0;
     let first = series.iter().position(has_content).unwrap_or(0);
     let last = series.iter().rposition(has_content).map_or(0, |last| last + 1);
-    let start = series.get(first).map_or(0.0, |point| point.0 - INTERVAL.as_secs_f64());
+    let start = first.checked_sub(1).map_or(0.0, |before| series[before].0);
     series.get(first..last).unwrap_or_default().iter().map(|(at, rate)| (at - start, *rate)).collect()
 }
 

@@ -173,10 +173,20 @@ impl Tool for Thalweg {
     }
 
     fn reported_seconds(&self, stdout: &str) -> Option<f64> {
-        let last = stdout.lines().rfind(|line| !line.trim().is_empty())?;
-        let event: serde_json::Value = serde_json::from_str(last).ok()?;
-        (event.get("event")?.as_str()? == "done").then(|| event.get("seconds")?.as_f64())?
+        done(stdout)?["seconds"].as_f64()
     }
+}
+
+/// The last event, if it is the end.
+fn done(stdout: &str) -> Option<serde_json::Value> {
+    let last = stdout.lines().rfind(|line| !line.trim().is_empty())?;
+    let event: serde_json::Value = serde_json::from_str(last).ok()?;
+    (event["event"] == "done").then_some(event)
+}
+
+/// What limited a copy, by what our program says of it at its end.
+pub(crate) fn bottleneck(stdout: &str) -> Option<String> {
+    done(stdout)?["bottleneck"]["stage"].as_str().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -184,11 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reported_time_is_that_of_the_last_event_if_it_is_the_end() {
+    fn time_and_bottleneck_are_those_of_the_last_event_if_it_is_the_end() {
         let tool = Thalweg::new(&Variant::new("thalweg"), 0, Class::Network);
-        let done = r#"{"v":1,"event":"done","seconds":1.5,"code":0}"#;
+        let done = r#"{"v":1,"event":"done","seconds":1.5,"bottleneck":{"stage":"network"},"code":0}"#;
         assert_eq!(tool.reported_seconds(&format!("{{\"event\":\"progress\",\"seconds\":9}}\n{done}\n\n")), Some(1.5));
         assert_eq!(tool.reported_seconds("{\"event\":\"progress\",\"seconds\":9}\n"), None);
         assert_eq!(tool.reported_seconds("not json"), None);
+        assert_eq!(bottleneck(done).as_deref(), Some("network"));
+        assert_eq!(bottleneck(r#"{"event":"done","bottleneck":null}"#), None);
     }
 }

@@ -138,11 +138,16 @@ timeline = [
         name: "sc09",
         sentence: "The SC09 bandwidth challenge: LLNL, NERSC and ALCF with 5, 10 and 10 units into a show floor of 20; a \
                    unit is 0.1 Gbit/s here (1 Gbit/s there) so that two cores carry it, round trips to the show floor in \
-                   Portland are from the distances (20, 20 and 56 ms), and each site has one host unless told otherwise.",
+                   Portland are from the distances (20, 20 and 56 ms), and the sites have 3, 2 and 20 hosts and the floor \
+                   4, as there, each without a limit of its own.",
         text: r#"[site.floor]
+hosts = 4
 [site.llnl]
+hosts = 3
 [site.nersc]
+hosts = 2
 [site.alcf]
+hosts = 20
 [link.floor]
 between = ["floor", "core"]
 rtt = "1ms"
@@ -244,5 +249,6 @@ mod tests {
         let rates: Vec<_> = sc09.links.iter().map(|link| link.directions[0].bits_per_second.unwrap() / 1000).collect();
         assert_eq!(rates, [2_000_000, 500_000, 1_000_000, 1_000_000]);
         assert_eq!(sc09.round_trip_over(1), Duration::from_millis(74));
+        assert_eq!(sc09.sites.iter().map(|site| site.hosts).collect::<Vec<_>>(), [4, 3, 2, 20]);
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::flow::Flow;
 use crate::laboratory::Lab;
 use crate::probe::{RoundTrips, round_trips};
-use crate::record::LATENESS_P999_MAX_US;
+use crate::record::lateness_max_us;
 
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Shares of the rate at which round trips are taken beside a paced stream.
@@ -55,12 +55,13 @@ pub fn lateness(bench: &mut Bench) -> Result<Finding> {
     if bench.loaded.iter().all(|load| load.lateness.samples == 0) {
         return Ok(Finding::not_applicable("the netem back end does not tell when it releases"));
     }
-    let is_good = p50 <= P50_MAX_US && p99 <= P99_MAX_US && p999 <= LATENESS_P999_MAX_US;
+    let p999_max = lateness_max_us(bench.round_trip);
+    let is_good = p50 <= P50_MAX_US && p99 <= P99_MAX_US && p999 <= p999_max;
     Ok(Finding::new(
         is_good,
         format!("p50 {p50:.0}, p99 {p99:.0}, p99.9 {p999:.0} us"),
         "0 us",
-        format!("p50 <= {P50_MAX_US:.0}, p99 <= {P99_MAX_US:.0}, p99.9 <= {LATENESS_P999_MAX_US:.0} us"),
+        format!("p50 <= {P50_MAX_US:.0}, p99 <= {P99_MAX_US:.0}, p99.9 <= {p999_max:.0} us"),
     )
     .with(bench.loaded.iter().map(Load::line).collect()))
 }

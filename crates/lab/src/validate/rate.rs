@@ -9,7 +9,7 @@ use super::disturbance::Disturbance;
 use super::statistics::goodput_bits_per_second;
 use crate::error::{Kind, Result};
 use crate::flow::Flow;
-use crate::record::LATENESS_P999_MAX_US;
+use crate::record::lateness_max_us;
 
 /// Of the rate of the wire, for 20 s after the ramp, whatever the number of streams: 9.5 of 10 Gbit/s.
 const STREAMS_SHARE_MIN: f64 = 0.95;
@@ -45,9 +45,9 @@ pub fn streams(bench: &mut Bench) -> Result<Finding> {
         let load = load_at(bench, bench.rate, streams, bench.seconds(5.0, 20.0))?;
         bench.loaded.push(load);
     }
+    let late_max = lateness_max_us(bench.round_trip);
     let is_good = |load: &Load| {
-        load.received.bits_per_second() >= STREAMS_SHARE_MIN * bench.rate as f64
-            && load.lateness_us().2 <= LATENESS_P999_MAX_US
+        load.received.bits_per_second() >= STREAMS_SHARE_MIN * bench.rate as f64 && load.lateness_us().2 <= late_max
     };
     let rates: Vec<_> =
         bench.loaded.iter().map(|load| format!("{:.2}", load.received.bits_per_second() / 1e9)).collect();
@@ -56,7 +56,7 @@ pub fn streams(bench: &mut Bench) -> Result<Finding> {
         bench.loaded.iter().all(is_good),
         format!("{} Gbit/s, lateness p99.9 {} us", rates.join(", "), late.join(", ")),
         format!("{} of wire", gbit(bench.rate as f64)),
-        format!(">= {}; p99.9 <= {LATENESS_P999_MAX_US:.0} us", gbit(STREAMS_SHARE_MIN * bench.rate as f64)),
+        format!(">= {}; p99.9 <= {late_max:.0} us", gbit(STREAMS_SHARE_MIN * bench.rate as f64)),
     )
     .with(bench.loaded.iter().map(Load::line).collect()))
 }
@@ -152,6 +152,7 @@ pub fn distance(bench: &mut Bench) -> Result<Finding> {
 /// Goes up until the emulator is late or the rate is not reached.
 pub fn highest(bench: &mut Bench) -> Result<Finding> {
     let (mut best, mut details) = (None, Vec::new());
+    let late_max = lateness_max_us(bench.round_trip);
     for rate in [10_u64, 12, 15, 20, 25].map(|gigabits| gigabits * 1_000_000_000) {
         let load = match load_at(bench, rate, 1, Duration::from_secs(5)) {
             // More in flight than this host's memory holds: the climb ends here.
@@ -160,7 +161,7 @@ pub fn highest(bench: &mut Bench) -> Result<Finding> {
         };
         let wanted = goodput_bits_per_second(rate, load.received.mss_bytes());
         let is_reached = load.received.bits_per_second() >= STREAMS_SHARE_MIN * wanted;
-        let is_good = is_reached && load.lateness_us().2 <= LATENESS_P999_MAX_US;
+        let is_good = is_reached && load.lateness_us().2 <= late_max;
         details.push(load.line());
         if !is_good {
             break;
@@ -170,8 +171,7 @@ pub fn highest(bench: &mut Bench) -> Result<Finding> {
     let measured =
         best.map_or("less than 10 Gbit/s".into(), |(rate, cpu)| format!("{}, {cpu:.2} CPU s/GB", gbit(rate as f64)));
     let is_good = best.is_some_and(|(rate, _)| rate >= bench.rate.min(10_000_000_000));
-    let tolerance =
-        format!(">= {}; p99.9 <= {LATENESS_P999_MAX_US:.0} us", gbit(bench.rate.min(10_000_000_000) as f64));
+    let tolerance = format!(">= {}; p99.9 <= {late_max:.0} us", gbit(bench.rate.min(10_000_000_000) as f64));
     Ok(Finding::new(is_good, measured, "10, 12, 15, 20, 25 Gbit/s", tolerance).with(details))
 }
 

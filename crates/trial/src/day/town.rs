@@ -2,6 +2,8 @@
 //!
 //! Invariant: a process that was killed or stopped is started again with the state that it left.
 
+use super::narrow::Narrow;
+use super::programs::Programs;
 use super::work::{USERS, Work};
 use crate::outside::ground::{at, thalweg};
 use crate::outside::process::{Running, output_of};
@@ -16,8 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long something stands still, or a path is cut.
+/// How long something stands still, a path is cut, or a destination full.
 const PAUSE: Duration = Duration::from_secs(3);
+const AWAY: Duration = Duration::from_secs(60);
+/// By then a process has grown to what it needs.
+const SETTLED: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long the hub may be away for those who hand in.
 const AWAY_LIMIT: Duration = Duration::from_secs(60);
@@ -53,8 +58,13 @@ pub enum Fault {
     Stand(Role),
     Cut,
     Lossy,
+    /// The second endpoint, to which most goes.
+    Away,
+    /// Its storage.
+    Full,
 }
 
+/// What is drawn from.
 pub const FAULTS: [Fault; 11] = [
     Fault::Kill(Role::SiteA),
     Fault::Kill(Role::SiteB),
@@ -78,6 +88,8 @@ impl Fault {
             Fault::Stand(_) => ("day, SIGSTOP for 3 s", &[]),
             Fault::Cut => ("day, the path cut for 3 s", &["F100"]),
             Fault::Lossy => ("day, one packet in a hundred lost for 3 s", &["F098"]),
+            Fault::Away => ("day, an endpoint away for a minute", &["F102"]),
+            Fault::Full => ("day, a destination full for 3 s", &["F070"]),
         }
     }
 }
@@ -91,17 +103,22 @@ pub struct Held {
 
 pub struct Town {
     running: BTreeMap<Role, Running>,
-    /// Of each process, when it had just started.
+    /// Of each process, when it had settled.
     first: BTreeMap<Role, Held>,
+    programs: Programs,
+    /// What is started now.
     program: PathBuf,
     dir: PathBuf,
     pin: String,
     starts: u32,
+    /// Of the second site.
+    storage: Narrow,
     lab: Lab,
 }
 
 impl Town {
-    pub fn build(program: &Path, dir: &Path, bits_per_second: u64, seed: u64) -> Result<Town> {
+    /// Room for `bytes` in the storage that can be made full.
+    pub fn build(programs: Programs, dir: &Path, bits_per_second: u64, bytes: u64, seed: u64) -> Result<Town> {
         let mut text = String::new();
         for role in ROLES {
             let name = role.name();
@@ -112,8 +129,14 @@ impl Town {
         }
         let scenario = Scenario { name: "day".into(), seed, ..Scenario::from_toml(&text)? };
         let (running, first, pin) = (BTreeMap::new(), BTreeMap::new(), String::new());
-        let (program, dir) = (program.to_owned(), dir.to_owned());
-        let mut town = Town { running, first, program, dir, pin, starts: 0, lab: Lab::up(scenario)? };
+        let (program, dir) = (programs.first.path.clone(), dir.to_owned());
+        for role in [Role::SiteA, Role::SiteB] {
+            fs::create_dir_all(dir.join(root_of(role.name()))).context("create a root")?;
+        }
+        let lab = Lab::up(scenario)?;
+        // After the hosts, which its processes have to see.
+        let storage = Narrow::mount(&dir, &dir.join(root_of(Role::SiteB.name())), bytes)?;
+        let mut town = Town { running, first, programs, program, dir, pin, starts: 0, storage, lab };
         ROLES.into_iter().try_for_each(|role| town.start(role))?;
         for role in [Role::SiteA, Role::SiteB] {
             let ticket = town.ticket(role).display().to_string();
@@ -124,7 +147,7 @@ impl Town {
             let scopes = ["--scopes", "read,submit,steer", "--expires", "1d", "--token-file", &file];
             town.at_hub(&[&["token", "new", user][..], &scopes].concat())?;
             for site in [Role::SiteA, Role::SiteB] {
-                let rule = format!("allow token:{user} read,write {}:", site.name());
+                let rule = format!("allow token:{user} read,write,delete {}:", site.name());
                 town.at_hub(&["rule", "add", &rule])?;
             }
         }
@@ -153,8 +176,7 @@ impl Town {
             ]
         } else {
             let ticket = self.ticket(role).display().to_string();
-            let root = format!("root-{name}");
-            fs::create_dir_all(self.dir.join(&root)).context("create a root")?;
+            let root = self.dir.join(root_of(name)).display().to_string();
             ["serve", "--root", &root, "--ticket-file", &ticket, "--name", name].map(str::to_owned).into()
         };
         if role != Role::Hub {
@@ -162,7 +184,17 @@ impl Town {
             words.extend(at);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        at(&self.lab, name, &thalweg(&self.program, &self.dir, &home, &words))
+        let command = at(&self.lab, name, &thalweg(&self.program, &self.dir, &home, &words))?;
+        Ok(if role == Role::SiteB { self.storage.wrap(&command) } else { command })
+    }
+
+    /// Where an endpoint has its files, as they can be reached from here.
+    pub fn root(&self, site: &str) -> PathBuf {
+        if site == Role::SiteB.name() { self.storage.seen() } else { self.dir.join(root_of(site)) }
+    }
+
+    pub fn programs(&self) -> &Programs {
+        &self.programs
     }
 
     fn start(&mut self, role: Role) -> Result<()> {
@@ -213,6 +245,12 @@ impl Town {
                 self.running.get(&role).into_iter().for_each(|running| running.signal(signal));
                 Ok(())
             }),
+            Fault::Away => {
+                self.running.remove(&Role::SiteB);
+                std::thread::sleep(AWAY);
+                self.start(Role::SiteB)
+            }
+            Fault::Full => for_a_while(&|is_full| self.storage.fill(is_full)),
             Fault::Cut => for_a_while(&|down| link(Change { down: Some(down), ..Change::default() })),
             Fault::Lossy => {
                 for_a_while(&|is| link(Change { loss: Some(if is { 0.01 } else { 0.0 }), ..Change::default() }))
@@ -220,12 +258,12 @@ impl Town {
         }
     }
 
-    /// Every process, one after the other, becomes one of a program at another place.
+    /// Every process, one after the other, becomes one of the last program, at a place of its own.
     pub fn upgrade(&mut self) -> Result<()> {
         let next = self.dir.join("next");
         fs::create_dir_all(&next).context("create a place for the next program")?;
         let next = next.join("thalweg");
-        fs::copy(&self.program, &next).context("copy the program")?;
+        fs::copy(&self.programs.last.path, &next).context("copy the program")?;
         self.program = next;
         for role in ROLES {
             self.terminate(role)?;
@@ -260,15 +298,14 @@ impl Town {
     }
 
     pub fn sample(&mut self) {
-        // A process that has just started grows to what it needs.
         for (role, running) in &self.running {
-            if running.started.elapsed() < PAUSE {
+            if running.started.elapsed() < SETTLED {
                 self.first.insert(*role, held(running.pid()).unwrap_or_default());
             }
         }
     }
 
-    /// What a process held when it had started, and holds when nothing is left to do.
+    /// What a process held when it had settled, and holds when nothing is left to do.
     pub fn held(&self, role: Role) -> Option<(Held, Held)> {
         let pid = self.running.get(&role)?.pid();
         // Sessions that have nothing to do are ended after a while.
@@ -295,9 +332,27 @@ impl Town {
     }
 }
 
+fn root_of(site: &str) -> String {
+    format!("root-{site}")
+}
+
 fn held(pid: u32) -> Option<Held> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let memory_kib = line.trim().trim_end_matches(" kB").parse().ok()?;
     Some(Held { descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64, memory_kib })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_that_has_a_number_is_in_the_table() {
+        let table = include_str!("../faults.toml");
+        let all = FAULTS.into_iter().chain([Fault::Away, Fault::Full]);
+        for number in all.flat_map(|fault| fault.class().1) {
+            assert!(table.contains(&format!("[\"{number}\"")), "{number}");
+        }
+    }
 }

@@ -3,46 +3,70 @@
 use crate::outside::tree::{self, Files};
 use crate::random::Random;
 use anyhow::Result;
-use serde_json::json;
-use std::path::Path;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub const USERS: [&str; 5] = ["anna", "bert", "cleo", "dora", "emil"];
 const CLASSES: [&str; 3] = ["normal", "high", "low"];
+pub const MOVE: &str = "move";
+pub const CHECK: &str = "check";
+const FOLLOW: &str = "follow";
 /// Kind, number of files, bytes of each, and whether it goes from the first endpoint to the second.
-const MIX: [(&str, u64, u64, bool); 4] = [
+const MIX: [(&str, u64, u64, bool); 7] = [
     ("copy", 200, 16 << 10, true),
+    (MOVE, 40, 64 << 10, true),
+    (CHECK, 20, 100 << 10, true),
+    (FOLLOW, 3, 1 << 20, true),
     ("copy", 1, 12 << 20, true),
-    ("sync", 20, 200 << 10, true),
     ("copy", 6, 1 << 20, false),
+    ("sync", 20, 200 << 10, true),
 ];
 /// Of the jobs, so many are there from the beginning.
 const AT_ONCE: f64 = 0.6;
 
 struct Wish {
+    kind: &'static str,
     files: Files,
     user: &'static str,
     job: String,
-    destination: String,
+    source: PathBuf,
+    destination: PathBuf,
 }
 
 pub struct Work {
     wishes: Vec<Wish>,
 }
 
+/// Each user has its turn, and then all have the next of the mix.
+fn turn(number: usize) -> usize {
+    number / USERS.len()
+}
+
+/// That so many jobs move.
+pub fn bytes_of(count: usize) -> u64 {
+    let of = |number: usize| match MIX[turn(number) % MIX.len()] {
+        (CHECK, ..) => 0,
+        (_, files, bytes, _) => files * bytes,
+    };
+    (0..count).map(of).sum()
+}
+
 impl Work {
-    /// Makes the sources below `dir`.
-    pub fn make(dir: &Path, count: usize, seed: u64) -> Result<Work> {
+    /// Makes the sources, and where something is to be compared both sides; `root` says where an endpoint has its files.
+    pub fn make(root: &dyn Fn(&str) -> PathBuf, count: usize, seed: u64) -> Result<Work> {
         let wish = |number: usize| {
-            let turn = number / USERS.len();
-            let (kind, files, bytes, is_forth) = MIX[turn % MIX.len()];
+            let (kind, files, bytes, is_forth) = MIX[turn(number) % MIX.len()];
             let (from, to) = if is_forth { ("sitea", "siteb") } else { ("siteb", "sitea") };
-            let source = dir.join(format!("root-{from}/from{number}"));
-            let files = tree::make(&source, files, bytes, seed.wrapping_add(number as u64 * 7919))?;
-            let job = json!({"kind": kind, "source": format!("{from}:from{number}/"), "destination": format!("{to}:to{number}/"),
-                "class": CLASSES[turn / MIX.len() % CLASSES.len()], "labels": {"number": number.to_string()}});
-            let destination = format!("root-{to}/to{number}");
-            Ok(Wish { files, user: USERS[number % USERS.len()], job: job.to_string(), destination })
+            let (source, destination) =
+                (root(from).join(format!("from{number}")), root(to).join(format!("to{number}")));
+            let make = |at: &Path| tree::make(at, files, bytes, seed.wrapping_add(number as u64 * 7919));
+            let files = make(&source)?;
+            if kind == CHECK {
+                make(&destination)?;
+            }
+            let job = job(kind, [from, to], number).to_string();
+            Ok(Wish { kind, files, user: USERS[number % USERS.len()], job, source, destination })
         };
         Ok(Work { wishes: (0..count).map(wish).collect::<Result<_>>()? })
     }
@@ -51,22 +75,23 @@ impl Work {
         self.wishes.len()
     }
 
-    pub fn bytes(&self) -> u64 {
-        self.wishes.iter().map(Wish::bytes).sum()
-    }
-
     /// Of one job.
     pub fn largest(&self) -> u64 {
         self.wishes.iter().map(Wish::bytes).max().unwrap_or(0)
     }
 
-    pub fn files(&self, number: usize) -> &Files {
-        &self.wishes[number].files
-    }
-
-    /// Below the folder that has everything.
-    pub fn destination(&self, number: usize) -> &str {
-        &self.wishes[number].destination
+    /// What is not as it should be when its job has ended: the destination has what the source had, and nothing else; a source that was
+    /// moved has nothing, and any other is as it was.
+    pub fn wrong(&self, number: usize) -> Result<Option<String>> {
+        let Wish { kind, files, source, destination, .. } = &self.wishes[number];
+        let is_there = |at: &Path| tree::compare(at, files, &Files::new());
+        let seen = is_there(destination)?;
+        if !seen.is_complete() || !seen.foreign.is_empty() {
+            return Ok(Some(format!("job {number}, {kind}: at the destination {seen:?}")));
+        }
+        let left = if *kind == MOVE { tree::compare(source, &Files::new(), &Files::new())? } else { is_there(source)? };
+        let is_good = left.is_complete() && left.foreign.is_empty();
+        Ok((!is_good).then(|| format!("job {number}, {kind}: at the source {left:?}")))
     }
 
     /// Who wants it, and the job file.
@@ -93,20 +118,56 @@ impl Wish {
     }
 }
 
+fn job(kind: &str, [from, to]: [&str; 2], number: usize) -> Value {
+    // What is compared is named; of everything else it is the contents.
+    let slash = if kind == CHECK { "" } else { "/" };
+    let class = CLASSES[turn(number) / MIX.len() % CLASSES.len()];
+    let mut job = json!({"kind": kind, "class": class, "labels": {"number": number.to_string()},
+        "source": format!("{from}:from{number}{slash}"), "destination": format!("{to}:to{number}{slash}")});
+    if kind == FOLLOW {
+        job["options"] = json!({"until": "quiet:1s", "end": ["idle:1s"]});
+    }
+    job
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn work(dir: &Path, count: usize) -> Work {
+        Work::make(&|site| dir.join(site), count, 3).unwrap()
+    }
+
     #[test]
     fn every_user_wants_the_same_and_the_first_jobs_come_first() {
         let dir = tempfile::tempdir().unwrap();
-        let work = Work::make(dir.path(), 10, 3).unwrap();
+        let work = work(dir.path(), 10);
         let of = |user: &str| {
             (0..10).filter(|number| work.job(*number).0 == user).map(|number| work.wishes[number].bytes()).sum::<u64>()
         };
         assert!(USERS.iter().all(|user| of(user) == of("anna")));
+        assert_eq!(USERS.iter().map(|user| of(user)).sum::<u64>(), bytes_of(10));
         let due = work.due(Duration::from_secs(60), &mut Random::new(1));
         assert_eq!((due.len(), due[9]), (10, (Duration::ZERO, 0)));
         assert!(due.iter().rev().skip(6).all(|(when, number)| *number >= 6 && *when < Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_moved_source_is_empty_a_compared_one_is_not_and_nothing_else_is_right() {
+        let dir = tempfile::tempdir().unwrap();
+        // So that the third of the mix has a turn.
+        let work = work(dir.path(), 2 * USERS.len() + 1);
+        let number = |kind: &str| work.wishes.iter().position(|wish| wish.kind == kind).unwrap();
+        let wrong = |number: usize| work.wrong(number).unwrap();
+        assert_eq!(wrong(number(CHECK)), None, "both sides are there from the beginning");
+        let moved = number(MOVE);
+        assert!(wrong(moved).unwrap().contains("at the destination"));
+        tree::make(&work.wishes[moved].destination, 40, 64 << 10, 3 + moved as u64 * 7919).unwrap();
+        assert!(wrong(moved).unwrap().contains("at the source"));
+        std::fs::remove_dir_all(&work.wishes[moved].source).unwrap();
+        assert_eq!(wrong(moved), None);
+        let copied = number("copy");
+        std::fs::rename(&work.wishes[copied].source, &work.wishes[copied].destination).unwrap();
+        assert!(wrong(copied).unwrap().contains("at the source"));
     }
 }

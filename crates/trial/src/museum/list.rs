@@ -207,6 +207,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a file of several hosts gets its name while one of them may still write to it",
         Test("thalweg", "one_file_is_sent_by_all_hosts"),
     ),
+    (
+        "trust-undurable-range",
+        "what of a range was recorded counts for others before it is durable",
+        Test("mover", "no_last_word"),
+    ),
     ("sweep-other-hosts", "staging of another host is swept by its locks", Test("store", "another_host")),
     ("any-reader", "a set is opened to whoever is not among its readers", Test("store", "opens_to_its_readers_alone")),
     (
@@ -378,6 +383,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("older-serial", "a holder that is behind takes a set back to an older state", Test("daemon", "never_goes_back")),
     ("chunk-before-tree", "a holder is believed what it sends", Test("mover", "not_the_leads_proves_nothing")),
     ("no-tail-guard", "a slow path takes the last chunk of a job", Test("mover", "the_last_units_go_to_the_fast_lane")),
+    (
+        "average-all-paths",
+        "what all paths of a job carry is taken for what each of them does",
+        Test("mover", "what_a_path_carries_is_its_own"),
+    ),
     (
         "wait-for-silent-paths",
         "a path that fell silent keeps what it had in flight",

@@ -7,6 +7,7 @@ mod bytes;
 mod configuration;
 mod frames;
 mod ftp;
+mod http;
 mod ledger;
 mod locations;
 mod manifests;
@@ -15,6 +16,7 @@ mod options;
 mod parcels;
 mod session;
 mod tickets;
+mod xml;
 
 pub struct Target {
     pub name: &'static str,
@@ -33,6 +35,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tickets", run: tickets::run, bytes_max: 1024 },
     Target { name: "options", run: options::run, bytes_max: 128 },
     Target { name: "ftp", run: ftp::run, bytes_max: 1024 },
+    Target { name: "http", run: http::run, bytes_max: 1024 },
+    Target { name: "xml", run: xml::run, bytes_max: 2048 },
 ];
 
 pub fn find(name: &str) -> Option<&'static Target> {

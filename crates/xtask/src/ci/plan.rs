@@ -94,6 +94,7 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         beside("hostile peers", format!("hostile --seed {seed}")),
         beside("networks", format!("network --seed {seed}")),
         beside("faults from outside", format!("rivals --trials 1 --tool thalweg --seed {seed}")),
+        beside("hosts that fail", format!("crew --seed {seed}")),
     ];
     steps.extend(larger(surroundings));
     steps.retain(|step| step.extent <= surroundings.extent);
@@ -151,6 +152,7 @@ fn larger(surroundings: &Surroundings) -> Vec<Step> {
         trial("all networks", format!("network --all --sizes small,medium,large --seed {seed}")),
         trial("all rivals", format!("rivals --trials 2 --seed {seed}")),
         trial("an hour of soak", format!("soak --seconds 3600 --faults-every 60 --seed {seed}")),
+        trial("many hosts that fail", format!("crew --trials 100 --pause-max-seconds 90 --seed {seed}")),
         trial("a day in half an hour", format!("day --minutes 30 --jobs 200 --seed {seed}")),
         trial("libFuzzer", "fuzz --seconds 600".to_owned()),
     ]

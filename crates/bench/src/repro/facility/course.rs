@@ -173,7 +173,10 @@ const CUT: Duration = Duration::from_secs(3);
 /// What happens to the chain, and when.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event {
+    /// The store stands still, or moves again.
     Stall(bool),
+    /// So does the instrument's storage, by itself.
+    Storage(bool),
     Kill(Role),
     Cut,
 }
@@ -189,17 +192,25 @@ pub fn happen(
     const LOOK: Duration = Duration::from_millis(20);
     events.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut events = events.into_iter().peekable();
+    let (mut is_stalled, mut to_start) = (false, Vec::new());
     while !shared.is_over.load(Relaxed) {
         if cancel.load(Relaxed) {
             return Err(Error::cancelled("run", &shared.name));
         }
         let now = shared.began.elapsed().as_secs_f64();
-        let Some((_, event)) = events.next_if(|(at, _)| *at <= now) else {
+        let Some((due, event)) = events.next_if(|(at, _)| *at <= now) else {
             thread::sleep(LOOK);
             continue;
         };
         match event {
-            Event::Stall(stands) => stand.stall(stands),
+            Event::Stall(stands) => {
+                stand.stall(stands);
+                is_stalled = stands;
+                if !stands {
+                    to_start.drain(..).try_for_each(|role| stand.start(role))?;
+                }
+            }
+            Event::Storage(_) => {}
             Event::Cut => {
                 stand.cut(true)?;
                 thread::sleep(CUT);
@@ -207,10 +218,12 @@ pub fn happen(
             }
             Event::Kill(role) => {
                 stand.kill(role);
-                stand.start(role)?;
+                // A start is waited for, and some ask the store: it would stand still for longer than it was to.
+                if is_stalled { to_start.push(role) } else { stand.start(role)? }
             }
         }
-        keep(raw, &json!({"run": shared.name, "at": now, "happens": format!("{event:?}")}))?;
+        let at = if matches!(event, Event::Storage(_)) { due } else { now };
+        keep(raw, &json!({"run": shared.name, "at": at, "happens": format!("{event:?}")}))?;
     }
     // The next run begins with everything moving.
     stand.stall(false);

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::Lab;
 use lab::scenario::{Change, Scenario};
@@ -66,6 +66,8 @@ pub struct Stand<'a> {
     pub lab: Lab,
     // Before the folder in which it is mounted.
     _storage: Option<Server>,
+    /// When the instrument's storage began to move.
+    pub mounted: Instant,
     workspace: Workspace,
     program: PathBuf,
     logs: PathBuf,
@@ -90,15 +92,27 @@ impl<'a> Stand<'a> {
         make(&logs)?;
         let lab = Lab::up(scenario(&plan, context.options.seed)?)?;
         let (program, cancel) = (context.options.program.clone(), context.cancel());
-        let servers = Vec::new();
-        let mut stand =
-            Stand { lab, workspace, program, logs, cancel, plan, gateway, store, servers, starts: 0, _storage: None };
+        let (servers, mounted) = (Vec::new(), Instant::now());
+        let mut stand = Stand {
+            lab,
+            _storage: None,
+            mounted,
+            workspace,
+            program,
+            logs,
+            cancel,
+            plan,
+            gateway,
+            store,
+            servers,
+            starts: 0,
+        };
         ["real", "shown", "bucket"].iter().try_for_each(|name| make(&stand.path(name)))?;
         let table = "[stores.lab]\nkind = \"s3\"\nendpoint = \"http://127.0.0.1:7750\"\nregion = \"us-east-1\"\n";
         let roots = format!("[roots]\nvault = \"s3+lab://{BUCKET}/\"\n");
         let config = stand.path("archive.toml");
         fs::write(&config, format!("{roots}{table}")).map_err(Error::io("write", &config))?;
-        stand._storage = Some(stand.mount()?);
+        (stand._storage, stand.mounted) = (Some(stand.mount()?), Instant::now());
         for role in ROLES {
             stand.start(role)?;
             if role == Role::Store {
