@@ -57,6 +57,13 @@ pub enum Kind {
 }
 
 pub(crate) const PIPE_ADVICE: &str = "a copy through a pipe cannot be resumed: nothing was published";
+const FORMS_ADVICE: &str =
+    "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:";
+const XROOTD_ADVICE: &str =
+    "an XRootD server is reached by WebDAV: name davs://HOST:PORT/PATH, with the port of its HTTP (docs/webdav.md)";
+const GOOGLE_ADVICE: &str = "Google's buckets are reached by their S3 interface: describe a store with endpoint = \
+    \"https://storage.googleapis.com\" (docs/object-stores.md)";
+const AZURE_ADVICE: &str = "there is no store for Azure Blob Storage: copy from or to a mount of it";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
@@ -245,9 +252,15 @@ impl Error {
         use store::OpenError;
         use store::open::Refused;
         match e {
-            OpenError::NoStore(scheme) => Error::new(Kind::Request, scheme.clone(), e.to_string()).advice(
-                "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
-            ),
+            OpenError::NoStore(scheme) => {
+                let advice = match &scheme[..] {
+                    "root" | "roots" | "xroot" | "xroots" => XROOTD_ADVICE,
+                    "gs" => GOOGLE_ADVICE,
+                    "az" => AZURE_ADVICE,
+                    _ => FORMS_ADVICE,
+                };
+                Error::new(Kind::Request, scheme.clone(), e.to_string()).advice(advice)
+            }
             OpenError::Nameless => Error::no_name(),
             OpenError::Name { path, .. } => shown(path, e).advice("check the path"),
             OpenError::NoDirectory(path) => shown(path, e).advice("name a directory as the destination"),
@@ -364,6 +377,17 @@ mod tests {
         }
         let error = Error::from_written("write report", "d", &io::Error::from_raw_os_error(21));
         assert_eq!(error.kind, Kind::Request);
+    }
+
+    #[test]
+    fn an_xrootd_server_is_said_to_be_reached_by_webdav() {
+        let error = |scheme: &str| Error::from_open(&store::OpenError::NoStore(scheme.to_owned()));
+        for scheme in ["root", "roots", "xroot", "xroots"] {
+            assert_eq!(error(scheme).text, format!("this build has no store for {scheme}://"));
+            assert!(error(scheme).advice.is_some_and(|advice| advice.contains("name davs://HOST:PORT/PATH")));
+        }
+        assert!(error("gs").advice.is_some_and(|advice| advice.contains("storage.googleapis.com")));
+        assert!(error("b2").advice.is_some_and(|advice| advice.starts_with("a location is PATH")));
     }
 
     #[test]

@@ -78,7 +78,10 @@ enum Verdict {
 impl Run {
     /// Runs to the end.
     pub fn run(mut self) -> Ended {
-        let (report, failed) = self.until_the_end();
+        let (mut report, failed) = self.until_the_end();
+        if let Some(report) = &mut report {
+            report.notes.extend(through_here(&self.spec, &report.snapshot.counts));
+        }
         self.conclude(report, failed)
     }
 
@@ -287,6 +290,15 @@ impl Sums {
     }
 }
 
+/// Between servers that other programs have copy among themselves: which way content went.
+fn through_here(spec: &TransferSpec, counts: &Counts) -> Option<String> {
+    let is_server = |location: &Location| matches!(location.scheme(), "gsiftp" | "sshftp" | "ftp" | "sftp");
+    let are_servers = spec.sources.iter().chain([&spec.destination]).all(is_server);
+    (are_servers && counts.files_done > 0).then(|| {
+        "content went through this host: GridFTP, FTP and SFTP servers are not told to copy among themselves".to_owned()
+    })
+}
+
 /// What was not waited for.
 fn left_there(spec: &TransferSpec, counts: &Counts) -> Error {
     let rest = counted(counts.files_listed - (counts.files_done + counts.files_skipped), "file", "files");
@@ -362,6 +374,21 @@ mod tests {
         let attempts = [found(0, 5), found(5, 0), found(0, 0), found(5, 0), found(0, 0), found(5, 3), found(8, 0)];
         let headway = attempts.map(|counts| keeps_more(&mut last, &counts));
         assert_eq!(headway, [false, true, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_copy_between_two_servers_says_which_way_its_content_went() {
+        let told = |from: &str, to: &str, files_done| {
+            let [from, to] = [from, to].map(|text| Location::parse(text.as_ref()).unwrap());
+            let counts = Counts { files_done, ..Counts::default() };
+            through_here(&TransferSpec::new(vec![from], to), &counts).is_some()
+        };
+        for (from, to) in [("gsiftp://a/x", "gsiftp://b/y"), ("sshftp://a/x", "sftp://b/y")] {
+            assert!(told(from, to, 1) && !told(from, to, 0), "{from} {to}");
+        }
+        for (from, to) in [("x", "gsiftp://b/y"), ("gsiftp://a/x", "y"), ("davs://a/x", "davs://b/y")] {
+            assert!(!told(from, to, 1), "{from} {to}");
+        }
     }
 
     #[test]

@@ -12,8 +12,17 @@ use std::path::PathBuf;
 /// PATH_MAX, and what the protocol allows.
 pub const PATH_BYTES_MAX: usize = 4096;
 
+/// Less than a ticket has behind its colon, and more than chance has there.
+const TICKET_BYTES_MIN: usize = 32;
+
 /// Reads `PATH`, `NAME:PATH`, `tw://ADDR:PORT/PATH` or `-`. Its bytes need not be text.
 pub fn location(text: &OsStr) -> Result<Location> {
+    if is_ticket(text) {
+        return Err(usage(
+            "this is a ticket, which is never put on a command line: others on this host can read it there",
+            "put it into a file, give that to `thalweg endpoint add NAME --ticket-file FILE`, and write NAME:PATH here",
+        ));
+    }
     let location = Location::parse(text).map_err(|e| {
         usage(
             e.to_string(),
@@ -22,6 +31,19 @@ pub fn location(text: &OsStr) -> Result<Location> {
     })?;
     check_length(&location)?;
     Ok(location)
+}
+
+/// Whether it looks like a ticket or the link of one, whole or cut off, which would be taken for a path on a host.
+fn is_ticket(text: &OsStr) -> bool {
+    let text = text.to_string_lossy();
+    let line = match text.strip_prefix("thalweg://") {
+        Some(link) => link.rsplit('#').next().unwrap_or_default(),
+        None => &text[..],
+    };
+    let Some((version, code)) = line.strip_prefix("twt").and_then(|rest| rest.split_once(':')) else { return false };
+    let is_number = !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit());
+    let is_code = code.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    is_number && is_code && code.len() >= TICKET_BYTES_MIN
 }
 
 /// What no other side would take is told before one is asked.
@@ -158,6 +180,17 @@ mod tests {
         assert!(chmod("888").is_err());
         assert!(chmod("4755").is_err());
         assert!(chmod("640,").is_err());
+    }
+
+    #[test]
+    fn a_ticket_is_told_from_a_path_on_a_host() {
+        let code = "AREREREREREREREREREREREREREREREREREREREREREiIiIi";
+        for text in [format!("twt1:{code}"), format!("twt12:{code}"), format!("thalweg://h:1/a%20b#twt1:{code}")] {
+            assert!(is_ticket(text.as_ref()) && location(text.as_ref()).is_err(), "{text}");
+        }
+        for text in ["twt1:data".to_owned(), format!("twt1:{code}/x"), format!("lab:{code}")] {
+            assert!(!is_ticket(text.as_ref()), "{text}");
+        }
     }
 
     #[test]

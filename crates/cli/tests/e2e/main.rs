@@ -37,6 +37,7 @@ mod secrets;
 mod demonstrations;
 mod races;
 mod real_stores;
+mod live;
 mod sweeps;
 mod attribution;
 mod measurements;

@@ -255,9 +255,9 @@ fn a_directory_is_not_copied_into_itself() {
 fn wrong_values_are_usage_errors() {
     let bed = Bed::new();
     refused(
-        &bed.run(&["cp", "a", "gs://bucket/key"]),
+        &bed.run(&["cp", "a", "b2://bucket/key"]),
         2,
-        "error: this build has no store for gs://\n\
+        "error: this build has no store for b2://\n\
          hint: a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:",
     );
     for args in [

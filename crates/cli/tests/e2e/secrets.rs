@@ -1,10 +1,12 @@
 //! Secrets are where they belong and nowhere else (F039): not in arguments, environments, output, logs, ledgers, staging or
-//! other files, also where things fail and everything is logged.
+//! other files, also where things fail and everything is logged. `stores` has those of other people's servers.
 
-use crate::bed::{Bed, Ran, behind, noise, program, signal, until};
+mod stores;
+
+use crate::bed::{Bed, Ends, Ran, behind, noise, program, signal, until};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXUPPER};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -33,6 +35,10 @@ struct Scanner {
 }
 
 impl Scanner {
+    fn of<'a>(secrets: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Scanner {
+        Scanner { secrets: secrets.into_iter().map(|(name, secret)| (name.to_owned(), forms(secret))).collect() }
+    }
+
     fn found(&self, content: &[u8]) -> Option<&str> {
         let holds = |form: &Vec<u8>| content.windows(form.len()).any(|window| window == form);
         self.secrets.iter().find(|(_, forms)| forms.iter().any(holds)).map(|(name, _)| &name[..])
@@ -59,6 +65,22 @@ impl Scanner {
             }
         }
     }
+
+    /// Every file below a directory, but for those of some names.
+    #[track_caller]
+    fn clean_files(&self, below: &Path, allowed: &[&str]) {
+        for path in files(below) {
+            if !allowed.contains(&path.file_name().unwrap().to_str().unwrap()) {
+                self.clean(&path.display().to_string(), &fs::read(&path).unwrap());
+            }
+        }
+    }
+}
+
+/// The arguments of every process on this host.
+fn arguments() -> Vec<u8> {
+    let of = |entry: std::io::Result<fs::DirEntry>| fs::read(entry.ok()?.path().join("cmdline")).ok();
+    fs::read_dir("/proc").unwrap().filter_map(of).flatten().collect()
 }
 
 /// Every file below a directory.
@@ -111,7 +133,7 @@ fn secrets_are_in_no_argument_output_log_or_foreign_file() {
         // The seed of the key lies behind a header of 16 bytes.
         secrets.push((format!("{home}'s key"), of_state(home, "identity.key")[16..48].to_vec()));
     }
-    let scanner = Scanner { secrets: secrets.into_iter().map(|(name, secret)| (name, forms(&secret))).collect() };
+    let scanner = Scanner::of(secrets.iter().map(|(name, secret)| (&name[..], &secret[..])));
     for (file, name) in [("ticket", "credential"), ("guest", "guest")] {
         assert_eq!(scanner.found(&fs::read(bed.path(file)).unwrap()), Some(name), "the scanner finds what is there");
     }
@@ -157,14 +179,40 @@ fn secrets_are_in_no_argument_output_log_or_foreign_file() {
     assert!(log.contains("TRACE") || log.contains("DEBUG") || log.contains("INFO"), "{log}");
     scanner.clean("the endpoint's log", log.as_bytes());
 
-    let allowed = ["ticket", "guest", "identity.key", "credential", "damaged"];
-    for path in files(bed.dir.path()) {
-        if !allowed.contains(&path.file_name().unwrap().to_str().unwrap()) {
-            let mut content = Vec::new();
-            fs::File::open(&path).unwrap().read_to_end(&mut content).unwrap();
-            scanner.clean(&path.display().to_string(), &content);
-        }
+    scanner.clean_files(bed.dir.path(), &["ticket", "guest", "identity.key", "credential", "damaged"]);
+}
+
+#[test]
+fn a_ticket_in_the_place_of_a_location_is_refused_and_not_shown() {
+    let (bed, _server) = Bed::with_endpoint();
+    bed.write("f", b"f");
+    let text = fs::read_to_string(bed.path("ticket")).unwrap();
+    let ticket = text.trim();
+    let link = format!("thalweg://lab.example.org:7740/results#{ticket}");
+    for args in [
+        &["cp", "f", ticket][..],
+        &["cp", ticket, "x"],
+        &["cp", &link, "x"],
+        &["sync", "./", &ticket[..60]],
+        &["ls", ticket],
+    ] {
+        let ran = bed.run(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        let error = ran.error();
+        assert!(error.starts_with("error: this is a ticket, which is never put on a command line"), "{error}");
+        assert!(error.contains("`thalweg endpoint add NAME --ticket-file FILE`"), "{error}");
+        assert!(!ran.stderr.contains(&ticket[5..40]) && ran.stdout.is_empty(), "{}", ran.stderr);
     }
+}
+
+#[test]
+fn a_secret_among_the_arguments_of_a_process_is_found() {
+    const PLANTED: &str = "planted-6d1f0b7c";
+    let scanner = Scanner::of([("planted", PLANTED.as_bytes())]);
+    assert_eq!(scanner.found(&arguments()), None);
+    let waiting = Command::new("sh").args(["-c", "read line", PLANTED]).stdin(Stdio::piped()).spawn().unwrap();
+    let _ends = Ends(waiting);
+    until("its arguments", || scanner.found(&arguments()) == Some("planted"));
 }
 
 /// An ordinary user's: root looks into every process.

@@ -365,6 +365,7 @@ fn a_cipher_that_is_asked_for_is_the_only_one_between_two_hosts() {
         let ran = ran.succeeded();
         let note = ran.stderr.lines().find(|line| line.contains("cipher: ")).unwrap_or_default();
         assert!(note.contains(cipher) && note.ends_with("as --cipher asks"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("digest: crc64nvme by "), "{}", ran.stderr);
     }
 }
 

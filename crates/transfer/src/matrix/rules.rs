@@ -143,7 +143,7 @@ const ENDS: &[Rule] = &[
         flags: &[],
         is_idle: false,
         why: "{from} is not on this host: files are followed where they are written",
-        instead: "run thalweg follow on the host that has the files, with this host as the destination",
+        instead: "run thalweg follow on the host that has the files, with this host as the destination; between endpoints, submit a job of the kind follow to a hub",
     },
     Rule {
         verbs: Verbs::FOLLOW,

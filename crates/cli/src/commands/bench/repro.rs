@@ -35,10 +35,11 @@ pub struct Args {
     /// Rate of the links, such as 200Mbit [default: each figure's own, usually 1Gbit]
     #[arg(long, value_name = "RATE", env = "THALWEG_RATE")]
     rate: Option<String>,
-    /// Counted rounds [default: 3, or what the budget allows]
+    /// Counted rounds [default: 3, 10 for `rates`, or what the budget allows]
     #[arg(long, value_name = "N", env = "THALWEG_ROUNDS")]
     rounds: Option<u32>,
-    /// What the instrument of `facility` writes, such as 200MB [default: 4GB]
+    /// What the instrument of `facility` writes, such as 200MB [default: 4GB], and at most each data set of `rates`
+    /// [default: all of it]
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_SIZE")]
     size: Option<u64>,
     /// Do not check the laboratory against its gates first
@@ -47,6 +48,9 @@ pub struct Args {
     /// Our program [default: this one]
     #[arg(long, value_name = "FILE", env = "THALWEG_PROGRAM")]
     program: Option<PathBuf>,
+    /// Also race this earlier build of ours in `rates`, called `earlier`, round by round
+    #[arg(long, value_name = "FILE", env = "THALWEG_EARLIER")]
+    earlier: Option<PathBuf>,
     /// Where to put data sets and deliveries [default: a tmpfs]
     #[arg(long, value_name = "DIR", env = "THALWEG_WORK_DIR")]
     work_dir: Option<PathBuf>,
@@ -73,6 +77,7 @@ pub fn run(args: Args) -> Result<Exit> {
         None => std::env::current_exe().map_err(|e| of_file("find", "this program", &e))?,
     };
     let options = repro::Options {
+        earlier: args.earlier,
         budget: args.budget,
         bits_per_second: rate.flatten(),
         rounds: args.rounds,

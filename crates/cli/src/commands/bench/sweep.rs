@@ -9,7 +9,7 @@ use crate::output::{line, note, shown};
 use bench::dataset;
 use bench::sweep::{self, Axes, Figures, Outcome, PAIRS_DEFAULT, Plan, ROUNDS_DEFAULT, RUN_SECONDS_DEFAULT};
 use bench::tool::Variant;
-use lab::scenario::quantity::{parse_duration, parse_probability, parse_rate};
+use lab::scenario::quantity::{parse_burst, parse_duration, parse_probability, parse_rate};
 use model::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +40,9 @@ pub struct Args {
     /// Loss of segments in each direction, such as 0,0.01%
     #[arg(long, value_name = "LOSSES", value_delimiter = ',', default_value = "0", env = "THALWEG_LOSS")]
     loss: Vec<String>,
+    /// Mean segments lost in a row, such as 1,8; with 1 each is lost by itself
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", env = "THALWEG_LOSS_BURST")]
+    loss_burst: Vec<String>,
     /// Congestion controls of all tools
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cubic", env = "THALWEG_CC")]
     cc: Vec<String>,
@@ -184,6 +187,7 @@ fn axes(args: &Args) -> Result<Axes> {
         rates: values::each(&args.rate, |text| parse_rate(text).map_err(|e| e.to_string()))?,
         round_trips: values::each(&args.rtt, |text| parse_duration(text).map_err(|e| e.to_string()))?,
         losses: values::each(&args.loss, |text| parse_probability(text).map_err(|e| e.to_string()))?,
+        loss_bursts: values::each(&args.loss_burst, |text| parse_burst(text).map_err(|e| e.to_string()))?,
         congestion_controls: args.cc.clone(),
         streams: values::each(&args.streams, values::streams)?,
         has_stock_hosts: args.stock_hosts,

@@ -1,5 +1,6 @@
 //! Every option with a value that leaves the result as it is, or an expectation of its own.
 
+use crate::bed::Bed;
 use transfer::matrix::{Given, Value, rules};
 
 pub struct Sample {
@@ -154,8 +155,16 @@ pub fn value_of(name: &str) -> &'static str {
     found.map_or("", |(_, value)| value)
 }
 
+/// Of the program's options: those that no rule names stand in a line of the page that it prints.
 #[test]
 fn every_option_of_the_table_has_a_sample() {
+    let page = String::from_utf8(Bed::new().run(&["matrix"]).succeeded().stdout).unwrap();
+    let line = page.lines().find(|line| line.starts_with("Options that work wherever their command does")).unwrap();
+    let free: Vec<&str> = line.split("`--").skip(1).filter_map(|part| part.split('`').next()).collect();
+    assert!(free.contains(&"verbose"), "{line}");
+    for name in free {
+        assert!(SAMPLES.iter().any(|sample| given(sample)[0].name == name), "--{name}");
+    }
     for flag in rules().flat_map(|rule| rule.flags).filter(|flag| !ELSEWHERE.contains(&flag.name)) {
         let is_it = |sample: &&Sample| given(sample)[0].name == flag.name;
         assert!(SAMPLES.iter().any(|sample| is_it(&sample)), "--{}", flag.name);
