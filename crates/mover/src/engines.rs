@@ -31,5 +31,5 @@ impl Account for JobAccount {
 pub fn of(requested: Engine, depth: u32, memory: &Memory, progress: &Arc<Progress>) -> Engines {
     let account =
         JobAccount { memory: memory.clone(), progress: progress.clone(), is_asked_for: requested == Engine::Uring };
-    Engines { requested, depth: depth as usize, account: Arc::new(account) }
+    Engines { requested, depth: depth as usize, is_durable: false, account: Arc::new(account) }
 }

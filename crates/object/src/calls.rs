@@ -105,11 +105,6 @@ fn unknown(text: &str) -> Failure {
     Failure::new(Why::Unknown, text)
 }
 
-fn altered() -> Failure {
-    let text = "the store says that what stands there now is not what was sent: remove it, and send it again";
-    Failure::new(Why::Altered, text)
-}
-
 fn object_of(answer: &Answer) -> Object {
     Object::of_answer(|name| answer.header(name).map(str::to_owned))
 }
@@ -202,24 +197,30 @@ impl Bucket {
 
     pub fn put(&self, key: &str, body: &[u8], meta: &[(String, String)], condition: &Condition) -> Result<String> {
         let (mut condition, crc, mut tries) = (condition.clone(), crc_of(body), 0);
+        let mut altered: Option<String> = None;
         let (answer, etag) = loop {
             let mut headers = meta.to_vec();
             headers.push(header(CRC, crc_text(crc)));
             condition.put(&mut headers);
             let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
-            let answer = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some())?;
+            let answered = self.call(&call, |answer| answer.status == 200 && answer.header("etag").is_some());
+            let answer = match (answered, &altered) {
+                (Err(_), Some(etag)) => return Err(self.undone(key, etag, crc)),
+                (answered, _) => answered?,
+            };
             let etag = answer.header("etag").unwrap_or_default().to_owned();
             tries += 1;
             if self.is_confirmed(answer.crc(), crc) {
                 break (answer, etag);
             }
             if tries == ALTERED_MAX {
-                return Err(altered());
+                return Err(self.undone(key, &etag, crc));
             }
             // It stands there by now, and is what is to be replaced.
             if condition != Condition::Any {
-                condition = Condition::Is(etag);
+                condition = Condition::Is(etag.clone());
             }
+            altered = Some(etag);
         };
         if let Some(stored) = answer.header("date").and_then(metadata::header_moment) {
             let said = |name: &str| meta.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
@@ -236,6 +237,24 @@ impl Bucket {
             self.is_silent.store(true, Relaxed);
         }
         told.is_none_or(|told| told == crc)
+    }
+
+    /// The store says that the version with this ETag is not what was sent: removes it, if that is what stands there. The next run
+    /// would take it for the same by its size and time.
+    fn undone(&self, key: &str, etag: &str, crc: u64) -> Failure {
+        let plain = |etag: &str| etag.trim_matches('"').to_owned();
+        let removed = self.head(key).and_then(|there| {
+            let is_it = |there: &Object| plain(&there.etag) == plain(etag) && there.crc != Some(crc);
+            let Some(there) = there.filter(is_it) else { return Ok(()) };
+            let headers = vec![header("if-match", there.etag)];
+            let call = Call { method: "DELETE", key: Some(key), headers, ..Call::default() };
+            self.call(&call, |_| true).map(drop)
+        });
+        let text = match removed {
+            Ok(()) => "the store got something else than was sent, and does not have it any more: send it again",
+            Err(_) => "the store says that what stands there now is not what was sent: remove it, and send it again",
+        };
+        Failure::new(Why::Altered, text)
     }
 
     /// Removes a key, whether or not it is there.
@@ -405,13 +424,17 @@ impl Bucket {
         };
         let is_done = |answer: &Answer| Element::parse(&answer.body).is_some_and(|root| is_result(&root));
         let answer = self.call(&call, |answer| is_done(answer) || mutant::is_on("s3-200-is-success"))?;
-        let told = |root: Element| {
+        let told = |root: &Element| {
             let is_whole = root.get("ChecksumType").is_none_or(|kind| kind == "FULL_OBJECT");
             root.get("ChecksumCRC64NVME").filter(|_| is_whole).and_then(crc_value)
         };
-        match self.is_confirmed(Element::parse(&answer.body).and_then(told), crc) {
+        let result = Element::parse(&answer.body);
+        match self.is_confirmed(result.as_ref().and_then(told), crc) {
             true => Ok(()),
-            false => Err(altered()),
+            false => {
+                let etag = result.as_ref().and_then(|root| root.get("ETag"));
+                Err(self.undone(key, etag.unwrap_or_default(), crc))
+            }
         }
     }
 

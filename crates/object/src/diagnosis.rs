@@ -3,7 +3,7 @@
 //! Invariants: one scratch object and one scratch upload are written, and both are removed; nothing else is touched; no key is shown.
 //! Not here: whether the bucket answers at all, which is found out when it is opened (`open`).
 
-use crate::bucket::{Bucket, Call, now, random};
+use crate::bucket::{Bucket, Call, Conditions, now, random};
 use crate::calls::{Condition, crc_of};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata::header_moment;
@@ -111,7 +111,7 @@ impl Bucket {
         let mut seen = vec![Seen::good("put", "allowed")];
         seen.extend(self.seen_content(key, body));
         let tried = self.probe(key);
-        seen.push(match tried.as_ref().ok().copied().flatten().and_then(|kept| kept.refuses_damage) {
+        let damage = |kept: Conditions| match kept.refuses_damage {
             Some(true) => Seen::good("damage", "content with a wrong checksum is refused"),
             Some(false) => Seen::note(
                 "damage",
@@ -125,7 +125,9 @@ impl Bucket {
                 "whether damage on the way to the store is noticed is not known",
                 "try again, and ask whoever runs the store if it stays so",
             ),
-        });
+        };
+        // Where the trial was not made, nothing is known of it.
+        seen.extend(tried.as_ref().ok().copied().flatten().map(damage));
         seen.push(match tried {
             Ok(Some(kept)) if kept.absent && kept.version => {
                 Seen::good("conditions", "If-None-Match and If-Match are kept to")

@@ -28,7 +28,7 @@ pub enum Why {
     Unknown,
     /// What arrived was not what was sent.
     Damaged,
-    /// And it has the object's name: what stands there now is damaged.
+    /// And it had the object's name: it was removed, or stands there now.
     Altered,
     NoRoom,
     /// It lies in an archive tier.

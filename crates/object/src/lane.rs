@@ -53,9 +53,12 @@ impl SinkLane for ObjectSinkLane {
         let (key, size) = (job.key(entry)?, entry.size_bytes());
         let object = match size <= PART_BYTES {
             true => {
-                let room = job.rooms.take(size, &mut || Ok(()))?;
+                let room = job.rooms.take_whole(size)?;
                 let late = || {
-                    let why = "what waits takes all of the memory, and nothing of it was sent for a minute";
+                    let why = match job.rooms.is_over() {
+                        true => "the job is over",
+                        false => "what waits takes all of the memory, and nothing of it was sent for a minute",
+                    };
                     Error::of_entry(FailureKind::WriteError, "write file", entry, why)
                 };
                 let mut room = room.ok_or_else(late)?;

@@ -84,7 +84,8 @@ impl Bucket {
         let call = Call { method: "PUT", key: Some(key), headers, body, ..Call::default() };
         (0..DAMAGE_TRIES).find_map(|_| match self.call_once(&call) {
             Ok(answer) => answer.header("etag").map(|_| false),
-            Err(failure) => (failure.why == Why::Damaged || !failure.may_pass()).then_some(true),
+            // What is refused for another reason (a right, a condition, a quota) tells nothing of damage.
+            Err(failure) => matches!(failure.why, Why::Damaged | Why::Other).then_some(true),
         })
     }
 
@@ -199,19 +200,20 @@ impl Bucket {
         scheme(self) == scheme(other)
     }
 
-    /// Whether a request that was not answered, or only the second time, was carried out: what stands there has the content that was
-    /// sent, and the time and mode, which also say of what kind it is.
+    /// Whether a request that was not answered, or only the second time, or with another checksum, was carried out: what stands there
+    /// has the content that was sent, and the time and mode, which also say of what kind it is.
     fn resolve(&self, key: &str, (size_bytes, crc): (u64, u64), meta: Meta<'_>, failure: Failure) -> Result<()> {
         let may_be_done = match failure.why {
-            Why::Unknown | Why::Busy => true,
+            Why::Unknown | Why::Busy | Why::Altered => true,
             Why::Condition | Why::NoUpload | Why::Conflict => failure.is_repeated,
             _ => false,
         };
         if !may_be_done || mutant::is_on("s3-lost-answer-is-a-failure") {
             return Err(failure);
         }
-        match self.head(key)? {
-            Some(there) if there.size_bytes == size_bytes && there.crc == Some(crc) && there.has(meta) => Ok(()),
+        match self.head(key) {
+            Ok(Some(there)) if there.size_bytes == size_bytes && there.crc == Some(crc) && there.has(meta) => Ok(()),
+            Err(unseen) if failure.why != Why::Altered => Err(unseen),
             _ => Err(failure),
         }
     }
@@ -265,27 +267,45 @@ mod tests {
         assert_eq!(of(400, false), (Some(true), true));
         assert_eq!(of(200, false), (Some(false), false));
         // Where it gave no answer that counts.
-        assert_eq!(of(503, false), (None, false));
-        assert_eq!(of(503, true), (None, true));
+        for status in [403, 409, 412, 503] {
+            assert_eq!([of(status, false), of(status, true)], [(None, false), (None, true)], "{status}");
+        }
     }
 
     #[test]
-    fn what_has_arrived_as_something_else_is_sent_again_in_its_place_and_is_an_error_in_the_end() {
+    fn what_has_arrived_as_something_else_is_sent_again_in_its_place_and_is_removed_in_the_end() {
         let of = |wrong: usize| {
             let sent = Arc::new(Mutex::new(Vec::new()));
             let heard = sent.clone();
             let bucket = bucket(move |asked| {
                 let mut heard = heard.lock().unwrap();
-                heard.push(asked.header("if-match").map(str::to_owned));
+                heard.push(format!("{} {}", asked.method, asked.header("if-match").unwrap_or("-")));
                 taken(Some(if heard.len() > wrong { crc_of(&asked.body) } else { 1 }))
             });
             let put = bucket.put("k", b"content", &[], &Condition::Absent).map_err(|failure| failure.why);
             (put, sent.lock().unwrap().clone())
         };
-        let etag = || "\"e\"".to_owned();
-        assert_eq!(of(0), (Ok(etag()), vec![None]));
-        assert_eq!(of(1), (Ok(etag()), vec![None, Some(etag())]));
-        assert_eq!(of(9), (Err(Why::Altered), vec![None, Some(etag()), Some(etag())]));
+        let told = |requests: &[&str]| requests.iter().map(|request| (*request).to_owned()).collect::<Vec<_>>();
+        let (etag, again) = (|| "\"e\"".to_owned(), "PUT \"e\"");
+        assert_eq!(of(0), (Ok(etag()), told(&["PUT -"])));
+        assert_eq!(of(1), (Ok(etag()), told(&["PUT -", again])));
+        assert_eq!(of(9), (Err(Why::Altered), told(&["PUT -", again, again, "HEAD -", "DELETE \"e\""])));
+    }
+
+    #[test]
+    fn what_a_rival_wrote_over_what_has_arrived_damaged_is_not_removed() {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let heard = requests.clone();
+        let bucket = bucket(move |asked| {
+            heard.lock().unwrap().push(asked.method.clone());
+            match &asked.method[..] {
+                "PUT" if asked.header("if-match").is_some() => Said::new(412, b""),
+                "PUT" => taken(Some(1)),
+                _ => Said::new(200, b"").with("etag", "\"rival\""),
+            }
+        });
+        let put = bucket.put("k", b"content", &[], &Condition::Absent).map_err(|failure| failure.why);
+        assert_eq!((put, requests.lock().unwrap().join(" ")), (Err(Why::Altered), "PUT PUT HEAD".to_owned()));
     }
 
     #[test]

@@ -373,6 +373,10 @@ impl Sink for ObjectSink {
         }
     }
 
+    fn interrupt(&self) {
+        self.job.rooms.end();
+    }
+
     fn close(&self) {
         if let Some(known) = &self.job.bucket.known {
             known.flush();

@@ -144,9 +144,19 @@ impl ObjectUpload {
             drop(state);
             room = self.job.rooms.take(self.length(number), &mut || self.send_sealed(number))?;
             if room.is_none() {
-                return Err(self.refused("too many parts of objects are begun, and none was completed for a minute"));
+                return Err(self.no_room());
             }
         }
+    }
+
+    /// Where the job is over, what the store has is left to the next attempt, also when this one discards it.
+    fn no_room(&self) -> store::Error {
+        if !self.job.rooms.is_over() {
+            return self.refused("too many parts of objects are begun, and none was completed for a minute");
+        }
+        let over = Failure::new(Why::Unknown, "the job is over");
+        let mut state = self.shared.state.lock().unwrap();
+        self.error(state.failed.get_or_insert(over))
     }
 
     /// Puts bytes of one part in their place; sends it when it is complete, unless it has to be verified first.

@@ -2,12 +2,13 @@
 //! a process have it together, and `--memory` says how much it is. Many small requests go by `web::in_parallel`.
 //!
 //! Invariants: what is taken, and the buffers that are kept beside it, stay within the bound, but for what keeps a job going. Its
-//! first body is taken in any case, so that no job waits for another one, or for what was fetched ahead. Its second one may go
-//! beyond the bound by `BESIDE_BYTES`, so that one is filled while another is on its way. One more is let in when nothing of the
-//! job has moved for `STUCK`: what its bodies lack may come behind that one. Whoever fetches ahead never waits, and leaves a
-//! third of it to what is sent.
+//! first body is taken in any case, and others up to `OWN_BYTES`, so that no job waits for another one, or for what was fetched
+//! ahead. Its second one may go beyond the bound by its length, or `BESIDE_BYTES`, so that one is filled while another is on its
+//! way. One body counts as a third of the bound at most, so that small ones find room beside long ones. One more is let in when
+//! nothing of the job has moved for `STUCK`: what its bodies lack may come behind that one. Objects that wait whole for their names
+//! leave half to parts. Whoever fetches ahead never waits, and leaves a third of it to what is sent; `AHEAD_BYTES` it has in any case.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,10 @@ const USUAL_BYTES: u64 = 96 << 20;
 const LEAST_BYTES: u64 = 32 << 20;
 /// Another part of the longest that a pipe makes, beside one, within the usual bound.
 const BESIDE_BYTES: u64 = 32 << 20;
+/// What a job has in any case: two parts of the usual length, or many small objects.
+const OWN_BYTES: u64 = 16 << 20;
+/// What is fetched ahead in any case: two windows of whoever reads block by block.
+const AHEAD_BYTES: u64 = 16 << 20;
 /// How long nothing of a job moves before it is let beyond the bound.
 const STUCK: Duration = Duration::from_secs(10);
 /// What a job takes then at most, or so many bodies, however long they are.
@@ -45,6 +50,8 @@ struct State {
     taken: u64,
     /// Of that, for what is fetched ahead.
     ahead: u64,
+    /// Of that, for objects that wait whole for their names.
+    objects: u64,
     /// That were used, for whoever needs one next; none once nothing is taken.
     buffers: Vec<Vec<u8>>,
 }
@@ -62,11 +69,13 @@ struct Share {
     leaving: AtomicU64,
     /// What has happened so far.
     moves: AtomicU64,
+    is_over: AtomicBool,
 }
 
 /// The right to hold so many bytes. Given back when it is dropped.
 pub struct Permit {
     of: Permits,
+    /// What it counts as.
     bytes: u64,
     holder: Holder,
     /// One that comes with it, or that goes back with it.
@@ -75,7 +84,13 @@ pub struct Permit {
 
 enum Holder {
     Ahead,
-    Job { share: Arc<Share>, is_leaving: bool },
+    Job {
+        share: Arc<Share>,
+        /// As long as it is, whatever it counts as.
+        body_bytes: u64,
+        is_whole: bool,
+        is_leaving: bool,
+    },
 }
 
 impl Default for Permits {
@@ -101,10 +116,11 @@ impl Permits {
         self.0.state.lock().unwrap()
     }
 
-    /// For what may never be wanted: without waiting, and only while it is within the bound.
+    /// For what may never be wanted: without waiting, and beyond `AHEAD_BYTES` only while it is within the bound.
     pub fn spare(&self, bytes: u64) -> Option<Permit> {
         let mut state = self.state();
-        if state.ahead + bytes > state.whole / 3 * 2 || state.taken + bytes > state.whole {
+        let is_within = state.ahead + bytes <= state.whole / 3 * 2 && state.taken + bytes <= state.whole;
+        if state.ahead + bytes > AHEAD_BYTES && !is_within {
             return None;
         }
         state.ahead += bytes;
@@ -124,9 +140,11 @@ impl Permits {
 
 impl State {
     /// Whether a job that has `own` bytes may have so many more.
-    fn fits(&self, bytes: u64, own: u64) -> bool {
-        let beside = if own <= bytes { BESIDE_BYTES } else { 0 };
-        own == 0 || self.taken + bytes <= self.whole + beside
+    fn fits(&self, bytes: u64, own: u64, is_whole: bool) -> bool {
+        let beside = if own <= bytes { BESIDE_BYTES.max(bytes) } else { 0 };
+        let has_parts = self.taken > self.objects;
+        let is_crowded = is_whole && has_parts && self.objects + bytes > self.whole / 2;
+        own == 0 || own + bytes <= OWN_BYTES || (!is_crowded && self.taken + bytes <= self.whole + beside)
     }
 
     /// Gives buffers up that are beyond the bound.
@@ -148,34 +166,56 @@ impl Rooms {
 
     /// A request is under way that carries no body, and lets others leave when it ends.
     pub fn busy(&self) -> Permit {
-        let mut permit = self.grant(self.permits.state(), 0);
+        let mut permit = self.grant(self.permits.state(), 0, false);
         permit.leaves();
         permit
     }
 
+    /// The job is over: whoever waits for room hears so at once, and there is none any more.
+    pub fn end(&self) {
+        self.share.is_over.store(true, Relaxed);
+        self.permits.0.changed.notify_all();
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.share.is_over.load(Relaxed)
+    }
+
     /// Waits until there is room for a body, and does something else now and then `meanwhile`. Nothing when none of the job's bodies
-    /// moves for long.
+    /// moves for long, or the job is over.
     ///
     /// # Errors
     /// Those of what it does meanwhile.
     pub fn take(&self, bytes: u64, meanwhile: &mut dyn FnMut() -> store::Result<()>) -> store::Result<Option<Permit>> {
-        self.take_within(bytes, (STUCK, PATIENCE), meanwhile)
+        self.take_within(bytes, false, (STUCK, PATIENCE), meanwhile)
+    }
+
+    /// The same for an object that waits whole for its name.
+    ///
+    /// # Errors
+    /// None.
+    pub fn take_whole(&self, bytes: u64) -> store::Result<Option<Permit>> {
+        self.take_within(bytes, true, (STUCK, PATIENCE), &mut || Ok(()))
     }
 
     fn take_within(
         &self,
         bytes: u64,
+        is_whole: bool,
         (stuck, patience): (Duration, Duration),
         meanwhile: &mut dyn FnMut() -> store::Result<()>,
     ) -> store::Result<Option<Permit>> {
         let share = &self.share;
         let (mut moves, mut since, mut is_stuck) = (share.moves.load(Relaxed), Instant::now(), false);
         loop {
+            if self.is_over() {
+                return Ok(None);
+            }
             let state = self.permits.state();
             let own = share.bytes.load(Relaxed);
             let may_exceed = is_stuck && own + bytes <= STUCK_BYTES_MAX.max(STUCK_MIN * bytes);
-            if may_exceed || state.fits(bytes, own) {
-                return Ok(Some(self.grant(state, bytes)));
+            if may_exceed || state.fits(bytes, own, is_whole) {
+                return Ok(Some(self.grant(state, bytes, is_whole)));
             }
             drop(self.permits.0.changed.wait_timeout(state, LOOK_INTERVAL.min(patience)).unwrap());
             let now = share.moves.load(Relaxed);
@@ -190,10 +230,13 @@ impl Rooms {
         }
     }
 
-    fn grant(&self, state: MutexGuard<'_, State>, bytes: u64) -> Permit {
-        self.share.bytes.fetch_add(bytes, Relaxed);
+    fn grant(&self, mut state: MutexGuard<'_, State>, body_bytes: u64, is_whole: bool) -> Permit {
+        self.share.bytes.fetch_add(body_bytes, Relaxed);
         self.moved();
-        self.permits.grant(state, bytes, Holder::Job { share: self.share.clone(), is_leaving: false })
+        let bytes = body_bytes.min(state.whole / 3);
+        state.objects += if is_whole { bytes } else { 0 };
+        let holder = Holder::Job { share: self.share.clone(), body_bytes, is_whole, is_leaving: false };
+        self.permits.grant(state, bytes, holder)
     }
 }
 
@@ -205,7 +248,7 @@ impl Permit {
 
     /// A request carries it from here on.
     pub fn leaves(&mut self) {
-        if let Holder::Job { share, is_leaving } = &mut self.holder
+        if let Holder::Job { share, is_leaving, .. } = &mut self.holder
             && !std::mem::replace(is_leaving, true)
         {
             share.leaving.fetch_add(1, Relaxed);
@@ -226,8 +269,9 @@ impl Drop for Permit {
         state.taken -= self.bytes;
         match &self.holder {
             Holder::Ahead => state.ahead -= self.bytes,
-            Holder::Job { share, is_leaving } => {
-                share.bytes.fetch_sub(self.bytes, Relaxed);
+            Holder::Job { share, body_bytes, is_whole, is_leaving } => {
+                state.objects -= if *is_whole { self.bytes } else { 0 };
+                share.bytes.fetch_sub(*body_bytes, Relaxed);
                 share.leaving.fetch_sub(u64::from(*is_leaving), Relaxed);
                 share.moves.fetch_add(1, Relaxed);
             }
@@ -252,7 +296,12 @@ mod tests {
 
     /// As many as are to be had without waiting.
     fn all(rooms: &Rooms, bytes: u64) -> Vec<Permit> {
-        std::iter::from_fn(|| rooms.take_within(bytes, (LONG, Duration::ZERO), &mut || Ok(())).unwrap()).collect()
+        all_of(rooms, bytes, false)
+    }
+
+    fn all_of(rooms: &Rooms, bytes: u64, is_whole: bool) -> Vec<Permit> {
+        let take = || rooms.take_within(bytes, is_whole, (LONG, Duration::ZERO), &mut || Ok(())).unwrap();
+        std::iter::from_fn(take).collect()
     }
 
     #[test]
@@ -269,7 +318,7 @@ mod tests {
         assert_eq!(all(&one, PART).len(), 1);
         // However little is granted, and however long parts are.
         let few = |memory_bytes, bytes| all(&Rooms::new(Permits::new(memory_bytes)), bytes).len();
-        assert_eq!([few(1, PART), few(96 << 20, 64 << 20), few(96 << 20, 128 << 20), few(1, 4 << 30)], [4, 2, 1, 1]);
+        assert_eq!([few(1, PART), few(96 << 20, 64 << 20), few(96 << 20, 128 << 20), few(1, 4 << 30)], [4, 2, 2, 2]);
         permits.resize(192 << 20);
         assert_eq!(all(&one, PART).len(), 24 - of_one.len());
     }
@@ -291,7 +340,7 @@ mod tests {
         let rooms = Rooms::new(Permits::default());
         let mut parts = all(&rooms, PART);
         let stuck = |meanwhile: &mut dyn FnMut() -> store::Result<()>| {
-            rooms.take_within(PART, (Duration::from_millis(1), LONG), meanwhile).unwrap()
+            rooms.take_within(PART, false, (Duration::from_millis(1), LONG), meanwhile).unwrap()
         };
         parts.extend(stuck(&mut || Ok(())));
         assert_eq!(parts.len(), 13);
@@ -308,7 +357,51 @@ mod tests {
         // In the end it is refused.
         drop(taken);
         parts.extend(all(&rooms, PART));
-        assert!(rooms.take_within(PART, (LONG, Duration::from_millis(1)), &mut || Ok(())).unwrap().is_none());
+        assert!(rooms.take_within(PART, false, (LONG, Duration::from_millis(1)), &mut || Ok(())).unwrap().is_none());
+    }
+
+    #[test]
+    fn whoever_waits_hears_at_once_that_the_job_is_over() {
+        let rooms = Rooms::new(Permits::default());
+        let _parts = all(&rooms, PART);
+        let mut looks = 0;
+        let taken = rooms.take_within(PART, false, (LONG, Duration::from_secs(30)), &mut || {
+            looks += 1;
+            if looks == 3 {
+                rooms.end();
+            }
+            Ok(())
+        });
+        assert!(taken.unwrap().is_none() && looks == 3, "{looks}");
+        assert!(rooms.take(0, &mut || Ok(())).unwrap().is_none());
+    }
+
+    #[test]
+    fn small_bodies_find_room_beside_long_ones_and_beside_other_jobs() {
+        let permits = Permits::new(96 << 20);
+        let [one, other] = [(); 2].map(|()| Rooms::new(permits.clone()));
+        let long = all(&one, 1 << 30);
+        assert_eq!(long.len(), 2, "one is filled while one is on its way");
+        let parts = all(&one, PART);
+        assert_eq!(parts.len(), 4);
+        let of_other = all(&other, 1 << 20);
+        assert_eq!(of_other.len(), 16);
+        drop((long, parts, of_other));
+        assert_eq!(permits.state().taken, 0);
+    }
+
+    #[test]
+    fn objects_that_wait_for_their_names_leave_half_to_parts_while_there_are_any() {
+        let rooms = Rooms::new(Permits::new(96 << 20));
+        let part = rooms.take(PART, &mut || Ok(())).unwrap();
+        let objects = all_of(&rooms, PART, true);
+        assert_eq!(objects.len(), 6);
+        let parts = all(&rooms, PART);
+        assert_eq!(parts.len(), 5);
+        drop((part, parts));
+        assert_eq!(all_of(&rooms, PART, true).len(), 6);
+        drop(objects);
+        assert_eq!(rooms.permits.state().objects, 0);
     }
 
     #[test]
@@ -320,6 +413,13 @@ mod tests {
         assert_eq!(parts.len(), 4);
         drop(ahead);
         assert!(permits.spare(PART).is_some());
+    }
+
+    #[test]
+    fn two_windows_are_fetched_ahead_however_much_is_sent() {
+        let permits = Permits::new(96 << 20);
+        let _parts = all(&Rooms::new(permits.clone()), PART);
+        assert_eq!(std::iter::from_fn(|| permits.spare(PART)).collect::<Vec<_>>().len(), 2);
     }
 
     #[test]

@@ -55,6 +55,26 @@ fn a_small_object_whose_answer_was_lost_is_found_to_be_there() {
 }
 
 #[test]
+fn what_has_arrived_damaged_and_cannot_be_sent_again_does_not_stay() {
+    for is_damaged in [true, false] {
+        let bed = bed();
+        bed.put("first", b"x").unwrap();
+        bed.fake.order("PUT", "/bkt/small", 0, 1, Fault::WrongSum);
+        bed.fake.order("PUT", "/bkt/small", 0, 9, Fault::Status(403));
+        if is_damaged {
+            bed.fake.order("HEAD", "/bkt/small", 0, 9, Fault::WrongSum);
+        }
+        let put = bed.put("small", b"content").map_err(|error| error.kind);
+        // What only the first answer said wrong is there.
+        let (expected, there) = match is_damaged {
+            true => (Err(FailureKind::DigestMismatch), None),
+            false => (Ok(()), Some(&b"content"[..])),
+        };
+        assert_eq!((put, bed.fake.content("small").as_deref()), (expected, there));
+    }
+}
+
+#[test]
 fn a_rival_is_not_replaced() {
     let bed = bed();
     let sink = bed.sink();
@@ -638,6 +658,10 @@ fn a_diagnosis_names_what_is_missing_and_leaves_nothing_behind() {
     careless.fake.state.lock().unwrap().takes_damage = true;
     let careless = seen(&careless);
     assert_eq!(["checksum", "damage", "resume"].map(careless), [Some(Note); 3]);
+    // The second request that puts it is the trial's first.
+    let untried = bed();
+    untried.fake.order("PUT", "/p/.thalweg", 1, 1, Fault::Status(403));
+    assert_eq!(["put", "damage"].map(seen(&untried)), [Some(Good), None]);
     for (method, holds, subject) in
         [("PUT", "partNumber", "multipart"), ("POST", "?uploads", "multipart"), ("GET", "/p/.thalweg", "get")]
     {

@@ -140,6 +140,21 @@ impl Bed {
 }
 
 #[test]
+fn an_attempt_that_is_interrupted_leaves_what_was_sent_though_it_gives_its_staging_up() {
+    let bed = bed();
+    let sink = bed.sink();
+    let (upload, _) = sink.begin(&file(1), "stem").unwrap();
+    bed.write(&*upload, &[0, 2]);
+    upload.append_journal(b"journal").unwrap();
+    sink.interrupt();
+    // There is no room for another part any more.
+    assert!(upload.write_at(3 * PART, b"x").is_err());
+    upload.discard();
+    drop((upload, sink));
+    assert_eq!(bed.finish(&[0, 2]), (Some(vec![true; 2]), SIZE - 2 * PART));
+}
+
+#[test]
 fn an_attempt_goes_on_with_the_parts_that_the_store_holds() {
     let bed = bed();
     bed.fake.state.lock().unwrap().page_max = 2;

@@ -107,8 +107,12 @@ impl Sink for DropBox {
         Ok(SinkFacts { can: own, ..facts })
     }
 
-    fn probe(&self, engines: &Engines, is_durable: bool) {
-        self.inner.probe(engines, is_durable);
+    fn interrupt(&self) {
+        self.inner.interrupt();
+    }
+
+    fn probe(&self, engines: &Engines) {
+        self.inner.probe(engines);
     }
 
     fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {

@@ -16,6 +16,8 @@ pub struct Engines {
     pub requested: Engine,
     /// Blocks in flight; 0 is the engine's own number.
     pub depth: usize,
+    /// What is written has to survive a crash.
+    pub is_durable: bool,
     pub account: Arc<dyn Account>,
 }
 

@@ -150,8 +150,8 @@ pub trait Sink: Send + Sync {
     }
 
     /// Large objects are wanted: the sink may find out beside the transfer how to write them best.
-    fn probe(&self, engines: &Engines, is_durable: bool) {
-        let _ = (engines, is_durable);
+    fn probe(&self, engines: &Engines) {
+        let _ = engines;
     }
 
     /// A lane's writer of blocks, where that is better than `StagedFile::write_at`. May be asked again before each chunk.
@@ -359,6 +359,9 @@ pub trait Sink: Send + Sync {
 
     /// Gives a directory its final mode and time. Children before parents.
     fn finish_directory(&self, entry: &Entry) -> Result<()>;
+
+    /// The job is over: whoever waits in here for others of it, or for room, comes back with an error. What is staged stays.
+    fn interrupt(&self) {}
 
     /// Removes this job's empty staging.
     fn close(&self);

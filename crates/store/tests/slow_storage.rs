@@ -115,7 +115,7 @@ fn read_by_chunks(path: &Path) -> Vec<String> {
     source.scan(&mut take).unwrap();
     let (object, notes) = (found.unwrap(), Arc::new(Notes::default()));
     let mut lane = source.lane();
-    lane.serve(Engines { requested: Engine::Auto, depth: 0, account: notes.clone() });
+    lane.serve(Engines { requested: Engine::Auto, depth: 0, is_durable: false, account: notes.clone() });
     let (file, mut block) = (lane.open(&object).unwrap(), vec![0; 128 << 10]);
     let mut at = 0;
     while at < object.entry.size_bytes() {

@@ -91,20 +91,21 @@ impl StoredRoots {
     /// later: who uses it is told.
     pub fn check(&self) -> Result<(), (String, OpenError)> {
         let (told, answers) = mpsc::channel();
+        let mut silent: BTreeSet<&Name> = self.roots.keys().collect();
         for (name, root) in &self.roots {
             let (stores, place) = (self.stores.clone(), as_directory(below(root, &[])));
-            let (name, told) = (name.clone(), told.clone());
+            let (called, told) = (name.clone(), told.clone());
             let look = move || {
                 let found = stores.shelf_below(&place, b"", How::Look).map(drop);
                 // Nobody listens any more if it took too long.
-                let _ = told.send((name, found));
+                let _ = told.send((called, found));
             };
             if let Err(e) = thread::Builder::new().name("look at a root".to_owned()).spawn(look) {
-                warn!(error = %e, "roots are not looked at: no thread could be started");
+                warn!(root = %name, error = %e, "a root is not looked at: no thread could be started");
+                silent.remove(name);
             }
         }
         drop(told);
-        let mut silent: BTreeSet<&Name> = self.roots.keys().collect();
         let deadline = Instant::now() + CHECK_PATIENCE;
         while let Ok((name, found)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             silent.remove(&name);

@@ -95,7 +95,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
         }
         return outcome;
     }
-    let mut small = Vec::new();
+    let (mut small, mut large) = (Vec::new(), Vec::new());
     for item in group {
         // The wait may have been long: the job may be over, and another attempt may be at work.
         if job.end.is_set() {
@@ -104,11 +104,7 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
         }
         match item {
             Item::Link(id) => outcome.links.push(id),
-            // Made durable separately: most of it is waiting for storage.
-            Item::Large(large) => {
-                clock.enter(Some(Stage::Sync));
-                publish_large(job, &large, true, &mut outcome);
-            }
+            Item::Large(one) => large.push(one),
             Item::Small { listed, index, staged, digest, size_bytes } => {
                 clock.enter(Some(Stage::Publish));
                 let published = Published { listed, index, digest, size_bytes, is_chunked: false };
@@ -120,6 +116,11 @@ fn commit(job: &Arc<ReceiveJob>, group: Vec<Item>, named: Outcome, clock: &mut C
     }
     clock.enter(Some(Stage::Publish));
     publish_small(job, small, &mut outcome);
+    // Made durable separately: most of it is waiting for storage, while what is small may be held in memory until it has its name.
+    for large in large.iter().take_while(|_| !job.end.is_set()) {
+        clock.enter(Some(Stage::Sync));
+        publish_large(job, large, true, &mut outcome);
+    }
     outcome
 }
 

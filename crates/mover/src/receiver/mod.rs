@@ -313,13 +313,15 @@ impl ReceiveJob {
     /// Has the sink find out how large objects are written best. Once.
     fn probe_storage(&self) {
         if !self.is_probed.swap(true, Relaxed) {
-            self.sink.probe(&self.engines(), self.durability != Durability::None);
+            self.sink.probe(&self.engines());
         }
     }
 
     /// What engines of the sink need of this job.
     fn engines(&self) -> Engines {
-        crate::engines::of(self.options.engine, self.options.depths.write, self.memory(), &self.progress)
+        let of_memory =
+            crate::engines::of(self.options.engine, self.options.depths.write, self.memory(), &self.progress);
+        Engines { is_durable: self.durability != Durability::None, ..of_memory }
     }
 
     fn footing(&self, entry: &Entry) -> Option<Footing> {
@@ -511,6 +513,7 @@ impl ReceiveJob {
         let finished = self.finished.get().cloned().map(Ending::Finished);
         self.end.set(finished.unwrap_or(ending));
         self.surplus.get().into_iter().for_each(|surplus| surplus.end());
+        self.sink.interrupt();
         self.decider.wake();
         self.committer.wake();
     }
@@ -520,6 +523,7 @@ impl ReceiveJob {
         if self.finished.get().is_none() && self.end.set(cancelled(code, text)) {
             let text = bounded(text).to_owned();
             self.port.send(Message::Cancel(Cancel { job: self.number, code: code as u32, text }));
+            self.sink.interrupt();
         }
         self.decider.wake();
         self.committer.wake();

@@ -246,47 +246,58 @@ fn read_queued(
 #[derive(Clone, Default)]
 pub(super) struct WriteVerdict(Arc<OnceLock<Verdict>>);
 
+struct Won {
+    device: (u64, bool),
+    since: Instant,
+    verdict: Verdict,
+}
+
 /// Devices on which a queue won lately, in this process: on slow storage it takes a second of each job to find that out anew.
-static WON: Mutex<Vec<(u64, Instant, Verdict)>> = Mutex::new(Vec::new());
+/// Apart for content that is made durable and for content that need not be.
+static WON: Mutex<Vec<Won>> = Mutex::new(Vec::new());
 const WON_MAX: usize = 64;
 /// Storage may change, and is raced again.
 const WON_AGE: Duration = Duration::from_secs(600);
 
 impl WriteVerdict {
-    /// With what is remembered of a directory's device.
-    pub fn recalled(directory: BorrowedFd<'_>) -> WriteVerdict {
-        device_of(directory).map_or_else(WriteVerdict::default, WriteVerdict::recalled_of)
+    /// Takes what is remembered of a directory's device, unless something is known or was asked for before.
+    pub fn recall(&self, directory: impl FnOnce() -> Option<Arc<OwnedFd>>, engines: &Engines) {
+        if self.0.get().is_none()
+            && engines.requested == Engine::Auto
+            && !WON.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            && let Some(device) = directory().and_then(|directory| device_of(directory.as_fd()))
+        {
+            self.recall_of((device, engines.is_durable));
+        }
     }
 
-    fn recalled_of(device: u64) -> WriteVerdict {
-        let verdict = WriteVerdict::default();
+    fn recall_of(&self, device: (u64, bool)) {
         let won = WON.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., won)) = won.iter().find(|(at, since, _)| *at == device && since.elapsed() < WON_AGE) {
-            let _ = verdict.0.set(Verdict { reason: format!("{}, in an earlier job", won.reason), ..won.clone() });
+        if let Some(Won { verdict, .. }) = won.iter().find(|won| won.device == device && won.since.elapsed() < WON_AGE)
+        {
+            let _ = self.0.set(Verdict { reason: format!("{}, in an earlier job", verdict.reason), ..verdict.clone() });
         }
-        verdict
     }
 
-    fn remember(device: u64, found: &Verdict) {
+    fn remember(device: (u64, bool), found: &Verdict) {
         let mut won = WON.lock().unwrap_or_else(PoisonError::into_inner);
-        won.retain(|(at, ..)| *at != device);
+        won.retain(|won| won.device != device && won.since.elapsed() < WON_AGE);
         if found.chosen != EngineKind::PreadPwrite && won.len() < WON_MAX {
-            won.push((device, Instant::now(), found.clone()));
+            won.push(Won { device, since: Instant::now(), verdict: found.clone() });
         }
-        won.retain(|(_, since, _)| since.elapsed() < WON_AGE);
     }
 
     /// Races beside the running transfer. The thread keeps nothing of the sink but the directory.
-    pub fn find(&self, directory: Arc<OwnedFd>, engines: &Engines, is_durable: bool) {
+    pub fn find(&self, directory: Arc<OwnedFd>, engines: &Engines) {
         if engines.requested != Engine::Auto {
             return;
         }
-        let (verdict, account) = (self.0.clone(), engines.account.clone());
+        let (verdict, account, is_durable) = (self.0.clone(), engines.account.clone(), engines.is_durable);
         let probe = move || {
             let found = engine::probe_write(directory.as_fd(), is_durable, PROBE_BUDGET);
             account.note(format!("probe of the destination: {}", found.reason));
             if let Some(device) = device_of(directory.as_fd()) {
-                WriteVerdict::remember(device, &found);
+                WriteVerdict::remember((device, is_durable), &found);
             }
             let _ = verdict.set(found);
         };
@@ -387,21 +398,27 @@ mod tests {
 
     fn engines(requested: Engine, free: usize) -> (Engines, Arc<Room>) {
         let room = Arc::new(Room { free: Arc::new(AtomicUsize::new(free)), notes: Mutex::default() });
-        (Engines { requested, depth: 0, account: room.clone() }, room)
+        (Engines { requested, depth: 0, is_durable: true, account: room.clone() }, room)
     }
 
     #[test]
     fn a_queue_that_won_is_remembered_for_its_device_until_it_loses_there() {
-        let device = u64::MAX;
+        let device = (u64::MAX, true);
         let verdict = |chosen, reason: &str| Verdict {
             chosen,
             plain_bytes_per_second: None,
             uring_bytes_per_second: None,
             reason: reason.to_owned(),
         };
-        let recalled = || WriteVerdict::recalled_of(device).0.get().map(|verdict| verdict.reason.clone());
+        let recalled_of = |device| {
+            let verdict = WriteVerdict::default();
+            verdict.recall_of(device);
+            verdict.0.get().map(|verdict| verdict.reason.clone())
+        };
+        let recalled = || recalled_of(device);
         WriteVerdict::remember(device, &verdict(EngineKind::UringDirect, "it won"));
         assert_eq!(recalled(), Some("it won, in an earlier job".to_owned()));
+        assert_eq!(recalled_of((device.0, false)), None, "what need not be durable is another matter");
         WriteVerdict::remember(device, &verdict(EngineKind::PreadPwrite, "it lost"));
         assert_eq!(recalled(), None);
     }

@@ -53,7 +53,6 @@ impl PosixSink {
     /// bits for (files, directories) instead of the source's less the umask.
     pub fn new(root: Arc<OwnedFd>, destination: Arc<OwnedFd>, chmod: Option<(u32, u32)>) -> PosixSink {
         let tree = Tree::default();
-        let verdict = WriteVerdict::recalled(destination.as_fd());
         tree.insert_base(ObjectId::ROOT.0, destination, b"");
         let shared = Shared {
             tree,
@@ -76,7 +75,7 @@ impl PosixSink {
             next_scratch: AtomicU64::new(SCRATCH_FIRST),
             spellings: Spellings::default(),
             ticks: Ticks::default(),
-            verdict,
+            verdict: WriteVerdict::default(),
         };
         PosixSink { shared: Arc::new(shared) }
     }
@@ -162,15 +161,19 @@ impl Sink for PosixSink {
         Ok(())
     }
 
-    fn probe(&self, engines: &Engines, is_durable: bool) {
+    fn probe(&self, engines: &Engines) {
         if let Ok(directory) = self.shared.tree.open(ObjectId::ROOT.0) {
-            self.shared.verdict.find(directory, engines, is_durable);
+            self.shared.verdict.find(directory, engines);
         }
     }
 
     fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
         // A queue writes what it is given: it leaves no holes.
-        if self.shared.keeper.fidelity.sparse { None } else { self.shared.verdict.writer(engines) }
+        if self.shared.keeper.fidelity.sparse {
+            return None;
+        }
+        self.shared.verdict.recall(|| self.shared.tree.open(ObjectId::ROOT.0).ok(), engines);
+        self.shared.verdict.writer(engines)
     }
 
     fn enter(&self, name: &Name) -> Result<()> {
