@@ -196,9 +196,12 @@ const BACKOFF_MAX_EAGER: Duration = Duration::from_secs(1);
 /// Tries in vain after which it is no longer little: some 7 s of silence.
 const EAGER_TRIES: u8 = 8;
 
-/// How long the kernel may wait before it looks again for a path on which it has looked in vain so often.
+/// How long the kernel may wait before it looks again for a path on which it has looked in vain so often. The bound holds for the
+/// first look too: where an answer may take that long by itself, it is the longer one.
 pub(crate) fn backoff_max(info: &TcpInfo) -> Duration {
-    if info.retransmits.max(info.probes) < EAGER_TRIES { BACKOFF_MAX_EAGER } else { BACKOFF_MAX }
+    let patience = Duration::from_micros(u64::from(info.rtt_us) + 4 * u64::from(info.rtt_var_us));
+    let is_eager = patience * 2 <= BACKOFF_MAX_EAGER && info.retransmits.max(info.probes) < EAGER_TRIES;
+    if is_eager { BACKOFF_MAX_EAGER } else { BACKOFF_MAX }
 }
 
 /// Has the kernel look for a path that is away at least that often. False where it cannot: before Linux 6.15.
@@ -280,8 +283,10 @@ mod tests {
         let (near, _far) = pair();
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let numbers: Vec<u32> = release.split(['.', '-']).take(2).filter_map(|number| number.parse().ok()).collect();
-        for tries in [0, EAGER_TRIES] {
-            let longest = backoff_max(&TcpInfo { retransmits: tries, ..TcpInfo::default() });
+        let info = |retransmits, rtt_us| TcpInfo { retransmits, rtt_us, ..TcpInfo::default() };
+        let all = [info(0, 74_000), info(EAGER_TRIES, 74_000), info(0, 700_000)].map(|info| backoff_max(&info));
+        assert_eq!(all, [BACKOFF_MAX_EAGER, BACKOFF_MAX, BACKOFF_MAX]);
+        for longest in all {
             assert!(limit_backoff(&near, longest) || numbers < vec![6, 15], "Linux {release}");
         }
     }

@@ -40,6 +40,7 @@ const LOST_ROUND_TRIPS: f64 = 12.0;
 const FILES_FAR_STORED: u64 = 64;
 /// Shorter files show nothing of a queue of requests, which storage may be quick with and is slow without.
 const STORED_FILE_BYTES: u64 = 16 << 20;
+/// And as many times this of them: each stream has as much to do.
 const STORED_FILES_MIN: u64 = 4;
 /// Times what a run is to take: where files that are long enough for a queue take longer, storage is slow with one too, and shorter ones are used.
 const STORED_TIMES_MAX: f64 = 8.0;
@@ -58,6 +59,8 @@ const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10,
 const CURVE_STREAMS: u32 = 4;
 /// Runs that take more than so many times what the profile wants are of slow storage.
 const SLOW_TIMES: f64 = 3.0;
+/// Times what one file costs besides its content: shorter runs of writing would tell of that.
+const ENDS_TIMES: f64 = 5.0;
 /// What runs may leave at the destination before it is removed.
 const HELD_BYTES_MAX: u64 = 8 << 30;
 
@@ -89,6 +92,8 @@ pub struct Prober<'a> {
     pub start_seconds: Vec<f64>,
     /// What a transfer begins with that nobody tells how many to use.
     pub usual_streams: Option<u32>,
+    /// What a file costs at the destination besides its content.
+    ends_seconds: f64,
     /// Of the way to the destination, the shortest; 0 within this host.
     pub rtt_seconds: f64,
     pub measured: Vec<Measured>,
@@ -111,6 +116,7 @@ impl<'a> Prober<'a> {
             started: Instant::now(),
             start_seconds: Vec::new(),
             usual_streams: None,
+            ends_seconds: 0.0,
             rtt_seconds: 0.0,
             measured: Vec::new(),
             engines: Vec::new(),
@@ -157,6 +163,8 @@ impl<'a> Prober<'a> {
     }
 
     fn write(&mut self) -> Result<()> {
+        let one = self.write_files(1, 1, 1)?;
+        self.ends_seconds = one.seconds - self.start_seconds.iter().copied().fold(f64::INFINITY, f64::min);
         if !self.is_there(Part::Write) {
             self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| Ok(prober.fresh()))?;
         }
@@ -243,7 +251,8 @@ impl<'a> Prober<'a> {
             let run = prober.transfer(vec![generated(files, file_bytes)], to, streams, (files, file_bytes))?;
             Ok(Run { steady: run.steady.filter(|_| part == Part::Network), ..run })
         };
-        let whole = warm_up + self.profile.run.as_secs_f64();
+        let long = if part == Part::Write { self.write_seconds() } else { self.profile.run.as_secs_f64() };
+        let whole = warm_up + long;
         // Not counted: it opens caches and says how much a run has to move.
         let most = streams[streams.len() - 1];
         let bytes = if warm_up > 0.0 { FIRST_BYTES_FAR } else { FIRST_BYTES };
@@ -264,7 +273,7 @@ impl<'a> Prober<'a> {
             // Fewer streams may carry as much less; too little is seen at once, and too much only after a long time.
             let guess = |(m, rate): &(u32, f64)| rate * f64::from(n.min(*m)) / f64::from(*m);
             let rate = known.iter().map(guess).fold(0.0, f64::max);
-            let least = whole - self.profile.run.as_secs_f64() / 2.0;
+            let least = whole - long / 2.0;
             let bytes = rate * (whole - self.lost(whole) / 2.0);
             let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
             // One that may have gone on with others says nothing of these.
@@ -330,10 +339,17 @@ impl<'a> Prober<'a> {
         self.started.elapsed() > self.profile.budget
     }
 
-    /// Where runs take so much longer than they should, that is left which tells more: the ways of using storage.
+    /// How long a run of writing is to take, over no path.
+    fn write_seconds(&self) -> f64 {
+        self.profile.run.as_secs_f64().max(ENDS_TIMES * self.ends_seconds)
+    }
+
+    /// Where most runs take so much longer than they should that repeating them would take the time of what tells more: the ways of using
+    /// storage. One that stood still once is outvoted by its repetitions.
     fn has_no_time_for_repetitions(&self, runs: &[Run]) -> bool {
         let slow = self.warm_up() + SLOW_TIMES * self.profile.run.as_secs_f64();
-        self.is_late() || runs.iter().any(|run| run.seconds > slow)
+        let are_slow = runs.iter().filter(|run| run.seconds > slow).count() * 2 > runs.len();
+        self.is_late() || are_slow && self.started.elapsed() > self.profile.budget / 4
     }
 
     /// Nothing is begun any more that is not a run of the one kind that a part has to have.
@@ -461,7 +477,7 @@ fn told(error: &Error) -> &str {
 fn long_files(files: u64, bytes: u64) -> (u64, u64) {
     match bytes / files {
         each if each >= STORED_FILE_BYTES => (files, each),
-        _ => ((bytes / STORED_FILE_BYTES).max(STORED_FILES_MIN), STORED_FILE_BYTES),
+        _ => ((bytes / STORED_FILE_BYTES).max(1).next_multiple_of(STORED_FILES_MIN), STORED_FILE_BYTES),
     }
 }
 
@@ -484,7 +500,7 @@ mod tests {
             let (files, each) = long_files(files, bytes << 20);
             (files, each >> 20)
         };
-        assert_eq!([mib(8, 12), mib(8, 100), mib(8, 400)], [(4, 16), (6, 16), (8, 50)]);
+        assert_eq!([mib(8, 12), mib(8, 100), mib(8, 400)], [(4, 16), (8, 16), (8, 50)]);
     }
 
     /// As it is shown it would be another one.

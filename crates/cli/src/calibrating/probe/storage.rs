@@ -96,7 +96,8 @@ impl Prober<'_> {
             let (engine, depth) = ENGINES[place as usize];
             self.storage = (engine, Depths { read: depth, write: depth });
             let warm_up = if part == Part::Write { self.warm_up() } else { 0.0 };
-            let bytes = (rate(&best) * (self.profile.run.as_secs_f64() + warm_up)) as u64;
+            let long = if part == Part::Write { self.write_seconds() } else { self.profile.run.as_secs_f64() };
+            let bytes = (rate(&best) * (long + warm_up)) as u64;
             let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
             self.storage = (Engine::Auto, Depths::default());
             self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });
