@@ -131,8 +131,8 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The sizes of the files below a path, and whether that was all of them.
-pub fn data_set(root: &Path) -> Result<(DataSet, bool)> {
+/// The sizes of the files below a path, and whether that was all of them. Once `is_stopped`, no more are looked at.
+pub fn data_set(root: &Path, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet, bool)> {
     let found = fs::symlink_metadata(root).map_err(|e| exit::of_file("look at", root, &e))?;
     let (mut sizes, mut left, mut looked) = (Vec::new(), Vec::new(), 0);
     if found.is_dir() || fs::metadata(root).is_ok_and(|found| found.is_dir()) {
@@ -144,7 +144,7 @@ pub fn data_set(root: &Path) -> Result<(DataSet, bool)> {
         // What cannot be read cannot be copied either, and the copy will say so.
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             looked += 1;
-            if looked > ENTRIES_MAX {
+            if looked > ENTRIES_MAX || is_stopped() {
                 return Ok((DataSet::of(sizes.into_iter()), false));
             }
             let Ok(found) = entry.metadata() else { continue };

@@ -9,7 +9,7 @@
 //! | destination | wait in `Send`, `Credit` or `Scan` | mostly in `Create`, `Write`, `Sync` or `Publish` |
 //! | network | wait in `Send` | wait in `Receive` |
 //! | finding work, or what is written where the source is followed | wait in `Scan` | wait in `Receive` |
-//! | the destination, where a followed source has ended or a buffer is behind | wait in `Scan` | the buffer holds more than a second's worth, or names are given |
+//! | the destination, where a followed source has ended and all is sent, or a buffer is behind | wait in `Scan` | the buffer holds more than a second's worth, or names are given |
 //! | durability | wait in `Credit` | wait in `Receive` while the thread that commits groups works |
 //! | processors | on a processor nearly all the time they could be | or these |
 //! | memory | wait in `Memory` | or these |
@@ -54,6 +54,9 @@ const TELLING_NS_MIN: f64 = 50e6;
 /// what it has.
 const GROWING: f64 = 0.5;
 
+/// From so much of one lane's time on that is not spent waiting, lanes still have something to send.
+const SENDING_LANES: f64 = 0.5;
+
 /// A receiver that waited for data for longer than this share was not the one that held the sender up.
 const SLACK: f64 = 0.2;
 
@@ -80,20 +83,26 @@ pub fn bottleneck(observed: &Observed<'_>) -> Bottleneck {
     if total_ns < TELLING_NS_MIN {
         return verdict::none("too short to tell what limited the rate");
     }
+    // Nothing is left to be found.
+    let is_over = is_following && has_ended;
     if is_following && sender.share(Stage::Scan) >= GROWING {
         // More than arrives in a second.
         let is_behind = waiting_bytes as f64 > amounts.bytes as f64 / amounts.seconds.max(1.0);
         let is_held_up = receiver.as_ref().is_some_and(|side| side.is_told() && side.share(Stage::Receive) <= SLACK);
+        let waiting = sender.share(Stage::Scan) + sender.share(Stage::Credit);
+        let is_all_sent = is_over && waiting >= 1.0 - SENDING_LANES / sender.lanes;
         match () {
-            () if has_ended || is_behind => return words.delivery(&sender, waiting_bytes),
-            () if !is_held_up => return words.growth(&sender),
+            () if is_all_sent || is_behind => return words.delivery(&sender, waiting_bytes),
+            () if !is_over && !is_held_up => return words.growth(&sender),
             () => {}
         }
     }
     match receiver {
-        Some(receiver) if sender.is_told() && receiver.is_told() => Pair::new(sender, receiver, facts).judge(&words),
-        Some(receiver) if receiver.is_told() => alone(receiver, &words),
-        _ => alone(sender, &words),
+        Some(receiver) if sender.is_told() && receiver.is_told() => {
+            Pair::new(sender, receiver, facts, is_over).judge(&words)
+        }
+        Some(receiver) if receiver.is_told() => alone(receiver, &words, is_over),
+        _ => alone(sender, &words, is_over),
     }
 }
 
@@ -123,6 +132,8 @@ struct Pair<'a> {
     sender: Side,
     receiver: Side,
     facts: &'a StreamFacts,
+    /// No lane waits for more to be found.
+    is_over: bool,
     /// Share of the sender's time in which it waited for confirmation while nobody at the receiver worked.
     credit: f64,
     /// Share in which it did while some of the receiver's lanes worked, the others having nothing to do.
@@ -130,12 +141,12 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(sender: Side, mut receiver: Side, facts: &'a StreamFacts) -> Pair<'a> {
+    fn new(sender: Side, mut receiver: Side, facts: &'a StreamFacts, is_over: bool) -> Pair<'a> {
         let working = (receiver.busy() * receiver.lanes).min(1.0);
         let credit = sender.share(Stage::Credit);
         let credit = credit - receiver.charge_commit(credit, Stage::Receive);
         let confirming = credit.min(working);
-        Pair { sender, receiver, facts, credit: credit - confirming, confirming }
+        Pair { sender, receiver, facts, is_over, credit: credit - confirming, confirming }
     }
 
     fn judge(&self, words: &Words) -> Bottleneck {
@@ -156,7 +167,7 @@ impl<'a> Pair<'a> {
             (Cause::Processors(Role::Sender), sender.exhaustion()),
             (Cause::Processors(busier), shared),
             (Cause::Network, wait(self.network())),
-            (Cause::Scan, wait(self.upstream_wait(Stage::Scan))),
+            (Cause::Scan, if self.is_over { 0.0 } else { wait(self.upstream_wait(Stage::Scan)) }),
             (Cause::Credit, wait(self.credit)),
         ]);
         let found = match cause {
@@ -228,7 +239,7 @@ impl<'a> Pair<'a> {
 }
 
 /// Judges from one side: a local copy has only one, and a peer may not have told of itself.
-fn alone(mut side: Side, words: &Words) -> Bottleneck {
+fn alone(mut side: Side, words: &Words, is_over: bool) -> Bottleneck {
     if side.role == Role::Local {
         side.charge_commit(1.0, Stage::Credit);
     }
@@ -242,7 +253,7 @@ fn alone(mut side: Side, words: &Words) -> Bottleneck {
         (Cause::Work(side.role), side.busy()),
         (Cause::Processors(side.role), side.exhaustion()),
         (Cause::Network, wait(neighbour)),
-        (Cause::Scan, wait(Stage::Scan)),
+        (Cause::Scan, if is_over { 0.0 } else { wait(Stage::Scan) }),
         (Cause::Credit, wait(Stage::Credit)),
     ]);
     match cause {

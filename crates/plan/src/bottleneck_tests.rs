@@ -65,6 +65,17 @@ fn a_source_that_grows_slowly_is_named_and_one_that_storage_holds_up_is_not() {
     assert_eq!(held_up.stage, "write", "{}", held_up.sentence);
 }
 
+#[test]
+fn of_a_source_that_has_ended_the_destination_is_the_limit_once_no_lane_sends_any_more() {
+    let receiver = side_of(8, 8, 5, &[(Receive, 95), (Write, 5)]);
+    let found = |stages: &[(Stage, u64)], has_ended| following(&side_of(8, 8, 2, stages), &receiver, has_ended);
+    let (reads, sends) = ([(Scan, 87), (Read, 13)], [(Scan, 87), (Send, 13)]);
+    assert_eq!((found(&reads, true).stage, found(&sends, true).stage), ("read", "network"));
+    assert_eq!(found(&[(Scan, 60), (Credit, 40)], true).stage, "publish");
+    // As long as it grows, what is written there is what the others wait for.
+    assert_eq!(found(&reads, false).stage, "scan");
+}
+
 /// Two lanes on two processors for ten seconds: `cpu` and the stages in percent of the lanes' time.
 fn side(cpu: u64, stages: &[(Stage, u64)]) -> LaneTimes {
     side_of(2, 2, cpu, stages)

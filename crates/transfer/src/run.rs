@@ -294,7 +294,8 @@ impl Sums {
 fn through_here(spec: &TransferSpec, counts: &Counts) -> Option<String> {
     let is_server = |location: &Location| matches!(location.scheme(), "gsiftp" | "sshftp" | "ftp" | "sftp");
     let are_servers = spec.sources.iter().chain([&spec.destination]).all(is_server);
-    (are_servers && counts.files_done > 0).then(|| {
+    let is_moved = !spec.options.is_dry_run && counts.bytes_done > 0;
+    (are_servers && is_moved).then(|| {
         "content went through this host: GridFTP, FTP and SFTP servers are not told to copy among themselves".to_owned()
     })
 }
@@ -378,16 +379,19 @@ mod tests {
 
     #[test]
     fn a_copy_between_two_servers_says_which_way_its_content_went() {
-        let told = |from: &str, to: &str, files_done| {
+        let told = |from: &str, to: &str, bytes_done, is_dry_run| {
             let [from, to] = [from, to].map(|text| Location::parse(text.as_ref()).unwrap());
-            let counts = Counts { files_done, ..Counts::default() };
-            through_here(&TransferSpec::new(vec![from], to), &counts).is_some()
+            let mut spec = TransferSpec::new(vec![from], to);
+            spec.options.is_dry_run = is_dry_run;
+            through_here(&spec, &Counts { files_done: 1, bytes_done, ..Counts::default() }).is_some()
         };
         for (from, to) in [("gsiftp://a/x", "gsiftp://b/y"), ("sshftp://a/x", "sftp://b/y")] {
-            assert!(told(from, to, 1) && !told(from, to, 0), "{from} {to}");
+            assert!(told(from, to, 1, false), "{from} {to}");
+            // Links have no content, and a dry run moves none.
+            assert!(!told(from, to, 0, false) && !told(from, to, 1, true), "{from} {to}");
         }
         for (from, to) in [("x", "gsiftp://b/y"), ("gsiftp://a/x", "y"), ("davs://a/x", "davs://b/y")] {
-            assert!(!told(from, to, 1), "{from} {to}");
+            assert!(!told(from, to, 1, false), "{from} {to}");
         }
     }
 

@@ -41,6 +41,8 @@ fn is_ticket(text: &OsStr) -> bool {
         None => &text[..],
     };
     let Some((version, code)) = line.strip_prefix("twt").and_then(|rest| rest.split_once(':')) else { return false };
+    // It may have been given like a host, with a path behind it.
+    let code = code.split(['/', ':']).next().unwrap_or_default();
     let is_number = !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit());
     let is_code = code.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     is_number && is_code && code.len() >= TICKET_BYTES_MIN
@@ -185,10 +187,12 @@ mod tests {
     #[test]
     fn a_ticket_is_told_from_a_path_on_a_host() {
         let code = "AREREREREREREREREREREREREREREREREREREREREREiIiIi";
-        for text in [format!("twt1:{code}"), format!("twt12:{code}"), format!("thalweg://h:1/a%20b#twt1:{code}")] {
+        let link = format!("thalweg://h:1/a%20b#twt1:{code}");
+        let given_like_hosts = [format!("twt1:{code}/data"), format!("twt1:{code}:/data"), format!("{link}/data")];
+        for text in [format!("twt1:{code}"), format!("twt12:{code}"), link].into_iter().chain(given_like_hosts) {
             assert!(is_ticket(text.as_ref()) && location(text.as_ref()).is_err(), "{text}");
         }
-        for text in ["twt1:data".to_owned(), format!("twt1:{code}/x"), format!("lab:{code}")] {
+        for text in ["twt1:data".to_owned(), format!("twt1:data/{code}"), format!("lab:{code}")] {
             assert!(!is_ticket(text.as_ref()), "{text}");
         }
     }

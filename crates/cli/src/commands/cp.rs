@@ -265,7 +265,7 @@ pub fn run_with(args: &Args, more: &More) -> Result<Exit> {
         }
         follow::note(args.plan.as_ref(), planned.as_ref(), &request, &mut finished);
         replay::keep(args.tuning_log.as_deref(), &mut finished);
-        expected = follow::expected(planned.as_ref(), &request, &finished.ended);
+        expected = follow::expected(planned.as_ref(), &request, &finished.ended, interrupt);
         if let (true, Some(report)) = (args.json, &mut finished.ended.report) {
             report.notes.append(&mut expected);
         }

@@ -4,6 +4,7 @@
 //! undo. What is looked at and judged is `audit`'s.
 
 use crate::args::ssh::SshArgs;
+use crate::args::values;
 use crate::exit::{self, Result, error, usage};
 use crate::output::{self, shown};
 use audit::apply::{self, Step};
@@ -77,10 +78,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
-    if let Some(location) = args.endpoint.as_ref().filter(|name| name.contains("://")) {
+    let location = args.endpoint.as_ref().map(|name| values::location(name.as_ref())).transpose()?;
+    if let Some(location) = location.filter(|_| args.endpoint.as_ref().is_some_and(|name| name.contains("://"))) {
         let is_apply = args.apply.then(|| usage("nothing at a store is changed from here", "leave out --apply"));
         let _ = SshArgs::of_command(args.ssh.clone()).options();
-        return is_apply.map_or_else(|| store(location, args.json), Err);
+        return is_apply.map_or_else(|| store(&location, args.json), Err);
     }
     let kernel = Kernel;
     let host = match &args.host_root {
@@ -112,9 +114,7 @@ pub fn run(args: Args, profile: Option<&str>) -> Result<Exit> {
 }
 
 /// Looks at a place of a store as a transfer would use it.
-fn store(location: &str, is_json: bool) -> Result<Exit> {
-    let location = model::Location::parse(location.as_ref())
-        .map_err(|e| usage(e.to_string(), "name a place: s3://BUCKET/, sftp://HOST/DIR, gsiftp://HOST/DIR"))?;
+fn store(location: &model::Location, is_json: bool) -> Result<Exit> {
     let finding = |seen: Seen| {
         let level = match seen.weight {
             Weight::Good => Level::Good,
@@ -127,7 +127,7 @@ fn store(location: &str, is_json: bool) -> Result<Exit> {
             None => found,
         }
     };
-    let seen = crate::stores::all().diagnose(&location).map_err(|e| transfer::Error::from_open(&e))?;
+    let seen = crate::stores::all().diagnose(location).map_err(|e| transfer::Error::from_open(&e))?;
     let findings: Vec<Finding> = seen.into_iter().map(finding).collect();
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let [needed, notes, good] = [Level::Needed, Level::Note, Level::Good].map(count);

@@ -2,9 +2,10 @@
 //!
 //! Not here: uploads that a transfer of this program still works on end with it.
 
-use crate::exit::{Result, usage};
-use model::{Exit, Location};
-use std::ffi::{OsStr, OsString};
+use crate::args::values;
+use crate::exit::Result;
+use model::Exit;
+use std::ffi::OsString;
 
 /// List or abort unfinished uploads at an object store
 ///
@@ -38,16 +39,12 @@ pub struct Below {
     location: OsString,
 }
 
-fn read(text: &OsStr) -> Result<Location> {
-    Location::parse(text).map_err(|e| usage(e.to_string(), "name a bucket: s3://BUCKET"))
-}
-
 #[cfg(feature = "object")]
 pub fn run(args: Args) -> Result<Exit> {
     use crate::output;
     let (Action::Ls(Below { location }) | Action::Abort(Below { location })) = &args.action;
     let is_aborted = matches!(args.action, Action::Abort(_));
-    let location = read(location)?;
+    let location = values::location(location)?;
     let place = crate::stores::buckets().place(&location).map_err(|e| transfer::Error::from_open(&e))?;
     let (mut found, mut failed) = (0, 0);
     let listed = place.bucket.uploads(&place.below(), &mut |upload| {
@@ -81,10 +78,10 @@ pub fn run(args: Args) -> Result<Exit> {
 #[cfg(not(feature = "object"))]
 pub fn run(args: Args) -> Result<Exit> {
     let (Action::Ls(Below { location }) | Action::Abort(Below { location })) = &args.action;
-    let location = read(location)?;
+    let location = values::location(location)?;
     let opened = crate::stores::all().shelf(&location, store::How::Look);
     match opened {
         Err(e) => Err(transfer::Error::from_open(&e).into()),
-        Ok(_) => Err(usage(format!("{location} has no uploads"), "name a bucket: s3://BUCKET")),
+        Ok(_) => Err(crate::exit::usage(format!("{location} has no uploads"), "name a bucket: s3://BUCKET")),
     }
 }

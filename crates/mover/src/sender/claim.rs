@@ -15,7 +15,12 @@ impl SendJob {
         let rests = |book: &Book| !self.working.may_work(lane) && !book.split.is_complete();
         let is_resting = Cell::new(false);
         let claim = |book: &mut Book| {
-            let claim = if rests(book) { None } else { self.claim_guarded(book, lane) };
+            let claim = if rests(book) {
+                self.note_rest(book, lane);
+                None
+            } else {
+                self.claim_guarded(book, lane)
+            };
             is_resting.set(claim.is_none());
             claim.unwrap_or(Claim::NoCredit)
         };

@@ -93,6 +93,11 @@ impl SendJob {
         book.guard.ends.asked(lane, has_work, is_all_claimed, pulse, now);
     }
 
+    /// Notes when a lane that rests is done with what it sent.
+    pub(super) fn note_rest(&self, book: &mut Book, lane: u32) {
+        book.guard.ends.rests(lane, || self.lanes.pulse(lane), Instant::now());
+    }
+
     /// Content that no lane has sent; nothing as long as the listing goes on.
     fn left_bytes(&self) -> Option<u64> {
         let counters = &self.progress.counters;
@@ -119,6 +124,7 @@ mod tests {
     use conformance::memory::{Memory, Rules};
     use model::{End, Entry, Generation, Kind, Name, ObjectId, TransferOptions};
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
     use std::time::Duration;
     use store::{DirectoryKey, SourceObject};
     use wire::Message;
@@ -148,27 +154,59 @@ mod tests {
         Arc::new(move || Some(Pulse { last_ack_received_ms, ..Pulse::default() }))
     }
 
-    #[test]
-    fn how_a_job_ended_is_told_once_everything_is_settled() {
+    /// With two files that are listed and wanted.
+    fn job() -> Arc<SendJob> {
         let (source, options) = (Memory::new(Rules::default()).source(), TransferOptions::default());
         let job = SendJob::new(1, options, source, Arc::new(Nobody), Progress::new(), None);
-        let breaker: Breaker = Arc::new(|| {});
-        let _known = [(0, 50), (1, 20)].map(|(lane, ms)| job.know_lane(lane, Some(gauge(ms)), breaker.clone()));
         let mut book = job.book.lock().unwrap();
         book.split.describe(Arc::new(Batch { objects: vec![object(1), object(2)], charge: None }));
         book.split.listing_complete();
         book.split.want(&[Run { first: 1, count: 2 }], &[]).unwrap();
         drop(book);
         job.progress.is_listing_complete.store(true, Relaxed);
+        job
+    }
+
+    fn settle(job: &SendJob) {
+        let mut book = job.book.lock().unwrap();
+        assert!([1, 2].into_iter().all(|id| book.split.settle(id).is_some()));
+    }
+
+    #[test]
+    fn how_a_job_ended_is_told_once_everything_is_settled() {
+        let job = job();
+        let breaker: Breaker = Arc::new(|| {});
+        let _known = [(0, 50), (1, 20)].map(|(lane, ms)| job.know_lane(lane, Some(gauge(ms)), breaker.clone()));
         let claims = |lane| job.claim(lane, &mut |_| false).is_some();
         assert!(claims(0) && claims(1) && !claims(0));
         assert_eq!(job.progress.snapshot().tail, None);
-        let mut book = job.book.lock().unwrap();
-        assert!([1, 2].into_iter().all(|id| book.split.settle(id).is_some()));
-        drop(book);
+        settle(&job);
         assert!(!claims(1));
         // The other one had nothing more to send by then, and was heard 30 ms longer ago.
         let tail = job.progress.snapshot().tail.unwrap();
         assert!(tail.alone.unwrap() >= Duration::from_millis(30), "{tail:?}");
+    }
+
+    #[test]
+    fn a_lane_that_rests_at_the_end_was_done_when_its_last_byte_was_acknowledged() {
+        let job = job();
+        let breaker: Breaker = Arc::new(|| {});
+        let heard_ms = Arc::new(AtomicU32::new(1000));
+        let told_ms = heard_ms.clone();
+        let resting: Gauge =
+            Arc::new(move || Some(Pulse { last_ack_received_ms: told_ms.load(Relaxed), ..Pulse::default() }));
+        let _known =
+            [(0, gauge(50)), (1, resting)].map(|(lane, gauge)| job.know_lane(lane, Some(gauge), breaker.clone()));
+        let _at_work = [0, 1].map(|lane| job.enter_work(lane));
+        let claims = |lane| job.claim(lane, &mut |_| false).is_some();
+        assert!(claims(0) && claims(1));
+        job.set_working(1);
+        assert!(!claims(1));
+        // It has answered a probe since.
+        heard_ms.store(0, Relaxed);
+        settle(&job);
+        assert!(!claims(0));
+        let tail = job.progress.snapshot().tail.unwrap();
+        assert!(tail.alone.unwrap() >= Duration::from_millis(900), "{tail:?}");
     }
 }

@@ -58,28 +58,33 @@ pub fn program(graph: &Graph, uppers: impl Iterator<Item = f64>, gain: f64) -> (
         leaving[edge.from].push((place, 1.0));
         arriving[edge.to].push((place, 1.0));
     }
-    let volume_bytes = graph.volume_bytes();
     for (node, (leaving, arriving)) in leaving.into_iter().zip(arriving).enumerate() {
-        let mut terms: Vec<(usize, f64)>;
-        let is_end = node == graph.source || node == graph.destination;
-        if let Some(all) = volume_bytes.filter(|_| is_end) {
-            // Together they are the rate. Nothing leaves the destination, where all of it arrives.
-            for (edge, _) in leaving {
-                let share = graph.edges[edge].volume_bytes.unwrap_or(0.0) / all;
-                program.balanced(vec![(rate, share), (edge, -1.0)]);
-            }
-        } else if is_end {
-            terms = if node == graph.source { leaving } else { arriving };
+        if node == graph.source {
+            share_out(&mut program, graph, &leaving);
+        }
+        if node == graph.source || node == graph.destination {
+            let mut terms = if node == graph.source { leaving } else { arriving };
             terms.iter_mut().for_each(|(_, factor)| *factor = -1.0);
             terms.push((rate, 1.0));
             program.at_most(terms, 0.0);
         } else {
-            terms = leaving;
+            let mut terms = leaving;
             terms.extend(arriving.into_iter().map(|(edge, _)| (edge, -graph.nodes[node].gain)));
             program.balanced(terms);
         }
     }
     (program, rate)
+}
+
+/// Where volumes are given, what leaves the source is in proportion to them.
+fn share_out(program: &mut Program, graph: &Graph, leaving: &[(usize, f64)]) {
+    let volume_bytes = |edge: usize| graph.edges[edge].volume_bytes.unwrap_or(0.0);
+    let edges = || leaving.iter().map(|(edge, _)| *edge);
+    let largest = edges().max_by(|a, b| volume_bytes(*a).total_cmp(&volume_bytes(*b)));
+    let Some(largest) = largest.filter(|edge| volume_bytes(*edge) > 0.0) else { return };
+    for edge in edges().filter(|edge| *edge != largest) {
+        program.balanced(vec![(largest, volume_bytes(edge) / volume_bytes(largest)), (edge, -1.0)]);
+    }
 }
 
 /// What a host's edges cost it, as terms of a row in percent, for rates divided by `scale`.

@@ -196,3 +196,15 @@ fn hosts_with_volumes_of_their_own_end_together() {
     // With equal volumes the receivers limit, as they do a file system that both senders see.
     assert_near(gigabytes(best(&cluster_with("2e12", "2e12")).unwrap()), 3.0);
 }
+
+#[test]
+fn where_hosts_have_volumes_the_rate_is_what_arrives_too() {
+    // Packed to a half on the way, or to twice as much; and unpacked again.
+    for (before, behind, rate) in [(0.5, 1.0, 1.333), (2.0, 1.0, 1.5), (0.5, 2.0, 2.667)] {
+        let mut cluster = cluster_with("3e12", "1e12");
+        for (name, gain) in [("wan in", before), ("wan out", behind)] {
+            cluster.nodes.iter_mut().find(|node| node.name == name).unwrap().gain = gain;
+        }
+        assert_near(gigabytes(best(&cluster).unwrap()), rate);
+    }
+}

@@ -3,10 +3,12 @@
 use super::prediction::{self, Planned};
 use crate::calibrations;
 use crate::exit::Result;
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::transfer::{Finished, Request};
 use ::transfer::Ended;
 use model::{Location, TransferSpec};
+use mover::Ending;
 use std::ffi::OsString;
 
 /// Shorter copies come to nothing that would help the next.
@@ -61,13 +63,23 @@ pub fn note(plan: Option<&OsString>, followed: Option<&Followed>, request: &Requ
 }
 
 /// Of a copy that was only rehearsed, how long it would take, as far as that is known. With a rate limit it depends on that.
-pub fn expected(followed: Option<&Followed>, request: &Request, ended: &Ended) -> Vec<String> {
-    if !ended.options.is_dry_run || request.spec.options.pace.is_some() || ended.files_ok == 0 || ended.bytes == 0 {
+pub fn expected(followed: Option<&Followed>, request: &Request, ended: &Ended, interrupt: &Interrupt) -> Vec<String> {
+    if !is_rehearsed(ended) || request.spec.options.pace.is_some() {
         return Vec::new();
     }
     let planned = followed.and_then(|followed| followed.planned.as_ref());
-    let found = prediction::of_rehearsal(&request.spec, planned, ended.files_ok, ended.bytes);
+    let is_stopped = || interrupt.is_set();
+    let found = prediction::of_rehearsal(&request.spec, planned, ended.files_ok, ended.bytes, &is_stopped);
+    if is_stopped() {
+        return Vec::new();
+    }
     found.unwrap_or_else(|e| vec![format!("how long it would take is not known: {}", e.message)])
+}
+
+/// It was only rehearsed, came to every file, and would move some.
+fn is_rehearsed(ended: &Ended) -> bool {
+    let is_whole = ended.report.as_ref().is_some_and(|report| matches!(report.ending, Ending::Finished(_)));
+    ended.options.is_dry_run && is_whole && ended.files_ok > 0 && ended.bytes > 0
 }
 
 /// The endpoint of a copy that has one with a name.
@@ -105,5 +117,28 @@ fn keep_outcome(planned: &Planned, request: &Request, ended: &Ended) -> Result<(
             calibrations::record(&planned.outcome(ended.bytes, ended.files_ok, ended.seconds))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::transfer::Direction;
+    use mover::{CloseCode, Progress, Refusal, Report};
+
+    #[test]
+    fn of_a_rehearsal_that_was_broken_off_nothing_is_expected() {
+        let ended = |ending: Ending, is_dry_run: bool| {
+            let mut spec = TransferSpec::new(vec![Location::Local(b"a".to_vec())], Location::Null);
+            spec.options.is_dry_run = is_dry_run;
+            let mut ended = Ended::before_the_start(&spec, Direction::Local);
+            ended.report = Some(Report::new(&Progress::new(), ending, spec.options, true));
+            (ended.files_ok, ended.bytes) = (1, 1);
+            ended
+        };
+        let stopped = Ending::Cancelled { by_peer: false, refusal: Refusal::new(CloseCode::Cancelled, "stopped") };
+        assert!(is_rehearsed(&ended(Ending::Finished(Default::default()), true)));
+        assert!(!is_rehearsed(&ended(Ending::Finished(Default::default()), false)));
+        assert!(!is_rehearsed(&ended(stopped, true)));
     }
 }

@@ -1,6 +1,7 @@
 //! `thalweg plan SRC DST`: what a calibration predicts for a data set of this host.
 
 use super::values::shown_rate;
+use crate::args::values::location;
 use crate::calibrations::{self, Outcome};
 use crate::exit::{Error, Result, error, usage};
 use crate::output::{counted, note, shown};
@@ -63,7 +64,10 @@ impl Ends {
         let (source, destination) = (location(source)?, location(destination)?);
         let mut calibration =
             calibrations::of_destination(&destination)?.ok_or_else(|| not_calibrated(&destination))?;
-        let data = data_set(&source)?;
+        let (data, is_whole) = data_set(&source, &|| false)?;
+        if !is_whole {
+            note(&in_part(&source));
+        }
         for doubt in doubts(&mut calibration, &source)? {
             note(&doubt);
         }
@@ -165,15 +169,12 @@ fn doubts(calibration: &mut Calibration, source: &Location) -> Result<Vec<String
     Ok(doubts)
 }
 
-fn location(text: &OsStr) -> Result<Location> {
-    let hint = "SRC is a path on this host, DST a path or NAME:PATH at an endpoint";
-    Location::parse(text).map_err(|e| usage(e.to_string(), hint))
-}
-
-fn data_set(source: &Location) -> Result<DataSet> {
+/// The files of a source, and whether these are all of them.
+fn data_set(source: &Location, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet, bool)> {
     if let Location::Generated(generated) = source {
-        let sizes = std::iter::repeat_n(generated.file_bytes, generated.files.min(1 << 20) as usize);
-        return Ok(DataSet::of(sizes));
+        let files = generated.files.min(1 << 20);
+        let sizes = std::iter::repeat_n(generated.file_bytes, files as usize);
+        return Ok((DataSet::of(sizes), files == generated.files));
     }
     if !matches!(source, Location::Local(_)) {
         let hint =
@@ -182,14 +183,16 @@ fn data_set(source: &Location) -> Result<DataSet> {
     }
     let path = Path::new(OsStr::from_bytes(source.path()));
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let (data, is_whole) = calibrations::data_set(path)?;
+    let (data, is_whole) = calibrations::data_set(path, is_stopped)?;
     if data.bytes() <= 0.0 {
         return Err(usage(format!("{} holds no bytes to plan for", shown(path)), "name a directory with files"));
     }
-    if !is_whole {
-        note(&format!("{} holds more files than were examined: the plan covers those only", shown(path)));
-    }
-    Ok(data)
+    Ok((data, is_whole))
+}
+
+/// What is said of a plan that was made of a part of its source.
+fn in_part(source: &Location) -> String {
+    format!("{source} holds more files than were examined: the plan covers those only")
 }
 
 /// A sample of a source's content, compressed; nothing where there is none to read.
@@ -292,7 +295,13 @@ fn is_plain(options: &TransferOptions) -> bool {
 
 /// What a copy would take that was only rehearsed, of so many files and bytes, and what speaks against that. Nothing where its destination was
 /// not calibrated, or the copy has other settings. `planned` is the plan that it follows.
-pub fn of_rehearsal(spec: &TransferSpec, planned: Option<&Planned>, files: u64, bytes: u64) -> Result<Vec<String>> {
+pub fn of_rehearsal(
+    spec: &TransferSpec,
+    planned: Option<&Planned>,
+    files: u64,
+    bytes: u64,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Vec<String>> {
     let TransferSpec { sources, destination, options, .. } = spec;
     let is_as_calibrated = match planned {
         Some(planned) => planned.is_followed_by(spec),
@@ -301,10 +310,10 @@ pub fn of_rehearsal(spec: &TransferSpec, planned: Option<&Planned>, files: u64, 
     let ([source @ Location::Local(_)], true) = (&sources[..], is_as_calibrated) else { return Ok(Vec::new()) };
     let Some(mut calibration) = calibrations::of_destination(destination)? else { return Ok(Vec::new()) };
     let doubts = doubts(&mut calibration, source)?;
-    let whole = data_set(source)?;
+    let (found, is_whole) = data_set(source, is_stopped)?;
     // Of a part, only the mean size of a file is known.
-    let is_whole = (whole.bytes() / bytes as f64 - 1.0).abs() < 1e-9;
-    let data = if is_whole { whole } else { DataSet { sizes: vec![(bytes as f64 / files as f64, files)] } };
+    let is_all = is_whole && (found.bytes() / bytes as f64 - 1.0).abs() < 1e-9;
+    let data = if is_all { found } else { DataSet { sizes: vec![(bytes as f64 / files as f64, files)] } };
     let streams = spec.streams.or(calibration.usual_streams);
     let of = calibration.of.clone();
     let Interval { p5, p50, p95 } = match planned {
@@ -343,7 +352,8 @@ pub fn for_copy(
 
 fn automatic(source: &Location, destination: &Location, notes: &mut Vec<String>) -> Result<Option<Planned>> {
     let Some(mut calibration) = calibrations::of_destination(destination)? else { return Ok(None) };
-    let data = data_set(source)?;
+    let (data, is_whole) = data_set(source, &|| false)?;
+    notes.extend((!is_whole).then(|| in_part(source)));
     notes.extend(doubts(&mut calibration, source)?);
     Ends { calibration, data, source: source.clone(), samples: OnceCell::new() }.predict(None).map(Some)
 }
@@ -385,4 +395,15 @@ pub fn told(plan: &OsString, planned: &Planned) -> Vec<String> {
         Rate { bytes_per_second: p95 },
     );
     std::iter::once(expected).chain(settings).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_of_more_files_than_are_looked_at_is_known_in_part() {
+        let is_whole = |text: &str| data_set(&Location::parse(text.as_ref()).unwrap(), &|| false).unwrap().1;
+        assert!(is_whole("gen:1048576x1KiB") && !is_whole("gen:1048577x1KiB"));
+    }
 }
