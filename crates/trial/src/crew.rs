@@ -289,9 +289,11 @@ impl<'a> Trial<'a> {
         if seconds > MARGIN * bound_seconds {
             broken.push(format!("I11: it took {seconds:.1} s, and {calm_seconds:.1} s when nothing happened"));
         }
-        let has_lost = tries.len() > 1 || tries.iter().flatten().any(|ended| lost(&ended.stdout) > 0);
+        let has_lost = has_lost(tries);
+        // A command that ended with an error felt it, and nobody took anything over.
+        let has_hurt = has_lost || tries.len() > 1;
         let away = self.came.zip(self.mended).map_or(Duration::ZERO, |((came, _), mended)| mended - came);
-        let has_fired = self.came.is_some() && (has_lost || plan.fault != Fault::Kill);
+        let has_fired = self.came.is_some() && (has_hurt || plan.fault != Fault::Kill);
         let outcome = match broken.is_empty() {
             false => Outcome::Violated(broken.join("; ")),
             true if has_fired => Outcome::Survived,
@@ -319,6 +321,11 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// Whether others took parts over, in any of the commands.
+fn has_lost(tries: &[Option<Finished>]) -> bool {
+    tries.iter().flatten().any(|ended| lost(&ended.stdout) > 0)
+}
+
 /// Parts that others took over, by the last event.
 fn lost(events: &str) -> u64 {
     let done: Value = events.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
@@ -339,5 +346,16 @@ mod tests {
     fn parts_that_were_lost_are_those_of_all_hosts() {
         assert_eq!(lost("{}\n{\"event\":\"done\",\"hosts\":[{\"lost\":2},{\"lost\":1},{}]}\n"), 3);
         assert_eq!(lost("nothing"), 0);
+    }
+
+    #[test]
+    fn a_command_that_was_given_again_has_taken_nothing_over_by_that() {
+        let ended = |code: i32, lost: u64| {
+            let stdout = format!("{{\"hosts\":[{{\"lost\":{lost}}}]}}\n");
+            Some(Finished { code: Some(code), stdout, stderr: String::new(), seconds: 1.0 })
+        };
+        assert!(!has_lost(&[ended(5, 0), ended(0, 0)]));
+        assert!(!has_lost(&[None]));
+        assert!(has_lost(&[ended(5, 0), ended(0, 1)]));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Held against it: every job ends well; what was handed in twice under one key is one job; at every destination is what was at the source
 //! and nothing else, and a source that was moved is empty; users who ask for the same get the same; memory and descriptors go back to what
-//! they were a minute after the start.
+//! they were when a process had settled.
 
 mod narrow;
 mod programs;
@@ -14,12 +14,13 @@ use crate::outside::ground;
 use crate::random::Random;
 use crate::record::{Outcome, Tally};
 use anyhow::{Context, Result, ensure};
+use model::Exit;
 use programs::Programs;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use town::{FAULTS, Fault, ROLES, Town};
+use town::{FAULTS, Fault, ROLES, Role, Town};
 use work::{CHECK, USERS, Work, bytes_of};
 
 const LOOK: Duration = Duration::from_millis(500);
@@ -29,6 +30,8 @@ const UPGRADED_AT: f64 = 0.5;
 const FAULTS_UNTIL: f64 = 0.75;
 /// Faults that come once, beside those that are drawn.
 const ONCE: [(f64, Fault); 2] = [(0.1, Fault::Full), (0.25, Fault::Away)];
+/// With what a move ends that finds nothing left of its source.
+const GONE: [Exit; 2] = [Exit::SourceDirectoryNotFound, Exit::SourceFileNotFound];
 /// How long the rest may take, in times of the whole; jobs wait longer and longer between attempts.
 const PATIENCE: f64 = 3.0;
 const FAULTS_MIN: u32 = 6;
@@ -112,10 +115,13 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
             let ids = [town.submit(work, number)?, town.submit(work, number)?];
             ensure!(ids[0] == ids[1], "job {number} was handed in twice under one key: {ids:?}");
         }
-        let fault = if let Some((_, fault)) = once.next_if(|(share, _)| now >= at(*share)) {
+        // Nothing else happens to a town of which an endpoint is away.
+        let is_away = town.stays_away()?;
+        let fault = if is_away {
+            None
+        } else if let Some((_, fault)) = once.next_if(|(share, _)| now >= at(*share)) {
             Some(fault)
         } else if now >= next_fault && now < at(FAULTS_UNTIL) {
-            next_fault += every;
             Some(FAULTS[random.below(FAULTS.len() as u64) as usize])
         } else {
             None
@@ -124,13 +130,16 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
             town.suffer(fault)?;
             diary.faults.push((now.as_secs_f64(), fault));
         }
-        if now >= at(UPGRADED_AT) && !is_upgraded {
+        if is_away || fault.is_some() {
+            next_fault = began.elapsed() + every;
+        }
+        if now >= at(UPGRADED_AT) && !is_upgraded && !town.stays_away()? {
             town.upgrade()?;
             is_upgraded = true;
         }
         town.sample();
         diary.look(town, args.jobs);
-        let is_over = due.is_empty() && is_upgraded && now >= at(FAULTS_UNTIL);
+        let is_over = due.is_empty() && is_upgraded && now >= at(FAULTS_UNTIL) && !town.stays_away()?;
         if is_over && diary.jobs.iter().all(|job| job["ended"].is_string()) || now > day.mul_f64(PATIENCE) {
             diary.seconds = now.as_secs_f64();
             return Ok(diary);
@@ -173,8 +182,8 @@ fn judge(town: &mut Town, work: &Work, diary: &Diary, tally: &mut Tally) -> Resu
     for role in ROLES {
         let (first, last) = town.held(role).context("a process has ended")?;
         let line = format!(
-            "descriptors {} then {}, memory {} then {} KiB",
-            first.descriptors, last.descriptors, first.memory_kib, last.memory_kib
+            "descriptors {} then {}, memory {} then {} KiB, {:.0} and {:.0} s after its last start",
+            first.descriptors, last.descriptors, first.memory_kib, last.memory_kib, first.seconds, last.seconds
         );
         let is_more = |last: u64, first: u64, more: u64| last > first + more;
         if is_more(last.descriptors, first.descriptors, DESCRIPTORS_MORE_MAX)
@@ -182,7 +191,7 @@ fn judge(town: &mut Town, work: &Work, diary: &Diary, tally: &mut Tally) -> Resu
         {
             broken.push(format!("{} holds more than it did: {line}", role.name()));
         }
-        tally.figures.insert(format!("{}, from a minute after its start to the end", role.name()), line);
+        tally.figures.insert(format!("{}, from when it had settled to the end", role.name()), line);
     }
     broken.extend(town.said_wrong());
     let attempts: u64 = diary.jobs.iter().filter_map(|job| job["attempt"].as_u64()).sum();
@@ -198,19 +207,22 @@ fn judge(town: &mut Town, work: &Work, diary: &Diary, tally: &mut Tally) -> Resu
 }
 
 /// Jobs that did not end well. Of a move that is known whose endpoint died before it had written down that nothing is left to be moved
-/// (docs/decisions/037): those are told.
+/// (docs/decisions/037): of those, as many as endpoints were killed are told.
 fn failed(diary: &Diary, wrong: &[Option<String>], tally: &mut Tally) -> Vec<String> {
     let text = |job: &Value, key: &str| job[key].as_str().unwrap_or_default().to_owned();
+    let is_kill = |fault: &Fault| matches!(fault, Fault::Kill(Role::SiteA | Role::SiteB) | Fault::Away);
+    let kills = diary.faults.iter().filter(|(_, fault)| is_kill(fault)).count();
     let (mut broken, mut moved) = (Vec::new(), 0);
     for job in diary.jobs.iter().filter(|job| job["code"] != 0) {
         let number = job["job"]["labels"]["number"].as_str().and_then(|number| number.parse::<usize>().ok());
         let is_done = number.and_then(|number| wrong.get(number)).is_some_and(Option::is_none);
-        if is_done && job["job"]["kind"] == work::MOVE && job["ended"].is_string() {
+        let is_gone = GONE.into_iter().any(|exit| job["code"] == exit as i32);
+        if moved < kills && is_done && is_gone && job["job"]["kind"] == work::MOVE && job["ended"].is_string() {
             moved += 1;
             continue;
         }
         let why = ["status", "reason", "text"].map(|key| text(job, key)).join(" ");
-        broken.push(format!("a job did not end well: {} {why}", job["job"]["destination"]));
+        broken.push(format!("a job did not end well: {} {} {why}", job["job"]["destination"], job["code"]));
     }
     tally.figures.insert("moves that ended as failed when all was moved".into(), moved.to_string());
     broken
@@ -247,12 +259,24 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_move_is_known_only_where_everything_was_moved() {
-        let job = |number: &str, kind: &str, code: i64| json!({"code": code, "ended": "then", "job": {"kind": kind, "labels": {"number": number}}});
-        let jobs = vec![job("0", work::MOVE, 20), job("1", work::MOVE, 20), job("2", "copy", 20), job("3", "copy", 0)];
-        let diary = Diary { jobs, ..Diary::default() };
-        let wrong = [None, Some("half".to_owned()), None, None];
-        assert_eq!(failed(&diary, &wrong, &mut Tally::new("trial day")).len(), 2);
+    fn a_failed_move_is_known_only_where_everything_was_moved_and_an_endpoint_was_killed() {
+        let job = |number: usize, kind: &str, code: i32| {
+            let labels = json!({"number": number.to_string()});
+            json!({"code": code, "ended": "then", "job": {"kind": kind, "labels": labels}})
+        };
+        let [directory, file] = GONE.map(|exit| exit as i32);
+        let broken = |moves: [i32; 3], faults: &[Fault]| {
+            let moves = moves.into_iter().enumerate().map(|(number, code)| job(number, work::MOVE, code));
+            let jobs = moves.chain([job(3, "copy", file), job(4, "copy", 0)]).collect();
+            let faults = faults.iter().map(|fault| (1.0, *fault)).collect();
+            let wrong = [None, None, Some("half".to_owned()), None, None];
+            failed(&Diary { jobs, faults, ..Diary::default() }, &wrong, &mut Tally::new("trial day")).len()
+        };
+        let kills = [Fault::Kill(Role::SiteA), Fault::Away];
+        assert_eq!(broken([file, directory, file], &kills), 2, "the copy, and the move of a half");
+        assert_eq!(broken([file, directory, 0], &kills[..1]), 2, "the copy, and one more than was killed");
+        assert_eq!(broken([Exit::Partial as i32, 0, 0], &kills), 2, "that says something else");
+        assert_eq!(broken([file, 0, 0], &[Fault::Kill(Role::Hub), Fault::Cut]), 2, "no endpoint was killed");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! Its sources are taken out of the history to `target/previous/source`; nothing is written to the repository's own
 //! `.git`, except by a fetch where a shallow clone lacks the commit. The build shares the target directory, and with it
 //! everything that is compiled of packages from outside; the program is kept as `target/previous/thalweg`, beside the
-//! name of its commit, and made again only when that changes.
+//! name of its commit and its features, and made again only when those change.
 //! Invariant: it is built before the product, whose file in the target directory it takes for a moment.
 
 use std::fs;
@@ -15,6 +15,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::Workspace;
+
+/// What it has beside what a build has without being asked: a day of a facility begins with the earlier hub.
+const FEATURES: &str = "hub";
 
 /// The first line that is no comment is the commit's full name.
 const FILE: &str = "packaging/earlier-commit";
@@ -50,8 +53,8 @@ pub fn run() -> Result<bool> {
 pub fn build(workspace: &Workspace, cargo: impl FnOnce(&[String]) -> Result<(bool, String)>) -> Result<String> {
     let commit = commit(workspace.text(FILE).with_context(|| format!("{FILE} is missing"))?)?;
     let (folder, program) = (folder(workspace), program(workspace));
-    let (short, kept) = (&commit[..7], folder.join("commit"));
-    if program.is_file() && fs::read_to_string(&kept).is_ok_and(|text| text == commit) {
+    let (short, kept, what) = (&commit[..7], folder.join("commit"), made_of(&commit));
+    if program.is_file() && fs::read_to_string(&kept).is_ok_and(|text| text == what) {
         return Ok(format!("{short}, kept"));
     }
     let source = folder.join("source");
@@ -70,8 +73,13 @@ pub fn build(workspace: &Workspace, cargo: impl FnOnce(&[String]) -> Result<(boo
     }
     let built = workspace.target.join("release/thalweg");
     fs::copy(&built, &program).with_context(|| format!("keep {}", built.display()))?;
-    fs::write(&kept, &commit).with_context(|| format!("write {}", kept.display()))?;
+    fs::write(&kept, what).with_context(|| format!("write {}", kept.display()))?;
     Ok(format!("{short}, built"))
+}
+
+/// What is written down of a program that is kept.
+fn made_of(commit: &str) -> String {
+    format!("{commit} with {FEATURES}\n")
 }
 
 fn folder(workspace: &Workspace) -> PathBuf {
@@ -95,7 +103,9 @@ fn arguments(workspace: &Workspace, source: &Path) -> Result<Vec<String>> {
     let own: String =
         members.map(|name| format!("[profile.release.package.{name}]\nopt-level = 0\ncodegen-units = 16\n")).collect();
     let mut arguments: Vec<String> =
-        ["build", "--release", "--locked", "-p", "thalweg", "--manifest-path"].map(str::to_owned).into();
+        ["build", "--release", "--locked", "-p", "thalweg", "--features", FEATURES, "--manifest-path"]
+            .map(str::to_owned)
+            .into();
     arguments.push(source.join("Cargo.toml").display().to_string());
     arguments.extend(["--target-dir".to_owned(), workspace.target.display().to_string()]);
     let manifest = workspace.text("Cargo.toml").context("Cargo.toml is missing")?;
@@ -176,6 +186,13 @@ mod tests {
         for wrong in ["", "# only\n", "main\n", "0123456\n"] {
             assert!(commit(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_program_that_was_kept_without_its_features_is_another() {
+        let name = "0123456789abcdef0123456789abcdef01234567";
+        assert_ne!(made_of(name), name);
+        assert!(made_of(name).contains(FEATURES));
     }
 
     #[test]

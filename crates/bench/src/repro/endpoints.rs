@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use emulator::Snapshot;
@@ -23,6 +24,10 @@ use crate::workspace::{Pauses, Workspace};
 
 /// Where every endpoint listens.
 const PORT: u16 = 7740;
+/// How long a command of the client may take where nobody knows better.
+const LIMIT: Duration = Duration::from_secs(3600);
+/// How exactly its end is known.
+const LOOK: Duration = Duration::from_millis(2);
 const HOMES: [&str; 5] = ["CONFIG_HOME", "STATE_HOME", "CACHE_HOME", "DATA_HOME", "RUNTIME_DIR"];
 
 pub struct Endpoints<'a> {
@@ -39,11 +44,13 @@ pub struct Endpoints<'a> {
 
 /// A command of the client that runs.
 pub struct Running {
-    child: std::process::Child,
+    /// It is killed when it takes longer.
+    pub limit: Duration,
+    child: Child,
     started: Instant,
     /// What the emulator had done until then.
     before: Option<Snapshot>,
-    last: std::thread::JoinHandle<Option<String>>,
+    last: thread::JoinHandle<Option<String>>,
 }
 
 /// A copy that ended well.
@@ -144,27 +151,37 @@ impl<'a> Endpoints<'a> {
         let output = child.stdout.take().expect("it is piped");
         let events = fs::OpenOptions::new().create(true).append(true).open(&self.events);
         let mut events = events.map_err(Error::io("open", &self.events))?;
-        let last = std::thread::spawn(move || {
+        let last = thread::spawn(move || {
             let keep = |line: &String| drop(writeln!(events, "{line}"));
             BufReader::new(output).lines().map_while(std::result::Result::ok).inspect(keep).last()
         });
-        Ok(Running { child, started, before, last })
+        Ok(Running { limit: LIMIT, child, started, before, last })
     }
 
-    /// An error if the copy failed.
+    /// Lets time pass, as long as the run is wanted.
+    pub fn pass(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !self.cancel.load(Relaxed) {
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// An error if the copy failed, or took longer than it may.
     pub fn end(&self, running: Running, what: &str) -> Result<Ended> {
-        let Running { mut child, started, before, last } = running;
-        let status = child.wait().map_err(Error::io("wait for", &self.program))?;
+        let Running { limit, mut child, started, before, last } = running;
+        let status = ended(&mut child, started + limit, self.cancel).map_err(Error::io("wait for", &self.program))?;
+        if status.is_none() && self.cancel.load(Relaxed) {
+            return Err(Error::cancelled("copy", what));
+        }
         let seconds = started.elapsed().as_secs_f64();
         let void = reasons_since(&self.lab, before.as_ref());
         let event = last.join().ok().flatten().unwrap_or_default();
-        match status.success() {
-            true => Ok(Ended { seconds, event: event.trim().to_owned(), void }),
-            false => {
-                let said = fs::read_to_string(self.path("log-client")).unwrap_or_default();
-                Err(Error::new(Kind::Failed, "copy", what, format!("{} {}", said.trim(), event.trim())))
-            }
+        if status.is_some_and(|status| status.success()) {
+            return Ok(Ended { seconds, event: event.trim().to_owned(), void });
         }
+        let late = status.map_or_else(|| format!("it is not over after {} s: ", limit.as_secs()), |_| String::new());
+        let said = fs::read_to_string(self.path("log-client")).unwrap_or_default();
+        Err(Error::new(Kind::Failed, "copy", what, format!("{late}{} {}", said.trim(), event.trim())))
     }
 
     /// Whether a program that is not ours finds the same names and bytes in both.
@@ -175,9 +192,35 @@ impl<'a> Endpoints<'a> {
     }
 }
 
+/// Waits for a process. None: it was killed at the deadline, or since nobody wants it any more.
+fn ended(child: &mut Child, deadline: Instant, cancel: &AtomicBool) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() > deadline || cancel.load(Relaxed) {
+            child.kill()?;
+            return child.wait().map(|_| None);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_takes_too_long_or_is_not_wanted_any_more_is_killed() {
+        let run = |script: &str, limit: Duration, is_cancelled: bool| {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let status = ended(&mut child, Instant::now() + limit, &AtomicBool::new(is_cancelled)).unwrap();
+            status.map(|status| status.code())
+        };
+        assert_eq!(run("exit 3", LIMIT, false), Some(Some(3)));
+        assert_eq!(run("exec sleep 1000", Duration::from_millis(50), false), None);
+        assert_eq!(run("exec sleep 1000", LIMIT, true), None);
+    }
 
     #[test]
     fn why_the_laboratory_was_late_is_in_the_raw_line_and_beside_the_claims() {

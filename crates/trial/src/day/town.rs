@@ -99,12 +99,16 @@ impl Fault {
 pub struct Held {
     pub descriptors: u64,
     pub memory_kib: u64,
+    /// How old it was.
+    pub seconds: f64,
 }
 
 pub struct Town {
     running: BTreeMap<Role, Running>,
-    /// Of each process, when it had settled.
+    /// Of each process, when it had settled, or as far as it was seen before.
     first: BTreeMap<Role, Held>,
+    /// Until when the second endpoint is away.
+    away_until: Option<Instant>,
     programs: Programs,
     /// What is started now.
     program: PathBuf,
@@ -136,7 +140,8 @@ impl Town {
         let lab = Lab::up(scenario)?;
         // After the hosts, which its processes have to see.
         let storage = Narrow::mount(&dir, &dir.join(root_of(Role::SiteB.name())), bytes)?;
-        let mut town = Town { running, first, programs, program, dir, pin, starts: 0, storage, lab };
+        let away_until = None;
+        let mut town = Town { running, first, away_until, programs, program, dir, pin, starts: 0, storage, lab };
         ROLES.into_iter().try_for_each(|role| town.start(role))?;
         for role in [Role::SiteA, Role::SiteB] {
             let ticket = town.ticket(role).display().to_string();
@@ -207,7 +212,7 @@ impl Town {
         if let Some((_, pin)) = running.said().0.rsplit_once("certificate ") {
             self.pin = pin.trim().to_owned();
         }
-        self.first.insert(role, held(running.pid()).unwrap_or_default());
+        self.first.insert(role, held(&running).unwrap_or_default());
         self.running.insert(role, running);
         Ok(())
     }
@@ -247,8 +252,8 @@ impl Town {
             }),
             Fault::Away => {
                 self.running.remove(&Role::SiteB);
-                std::thread::sleep(AWAY);
-                self.start(Role::SiteB)
+                self.away_until = Some(Instant::now() + AWAY);
+                Ok(())
             }
             Fault::Full => for_a_while(&|is_full| self.storage.fill(is_full)),
             Fault::Cut => for_a_while(&|down| link(Change { down: Some(down), ..Change::default() })),
@@ -256,6 +261,14 @@ impl Town {
                 for_a_while(&|is| link(Change { loss: Some(if is { 0.01 } else { 0.0 }), ..Change::default() }))
             }
         }
+    }
+
+    /// Whether the second endpoint still is away. When its time is over it is started.
+    pub fn stays_away(&mut self) -> Result<bool> {
+        if self.away_until.take_if(|until| *until <= Instant::now()).is_some() {
+            self.start(Role::SiteB)?;
+        }
+        Ok(self.away_until.is_some())
     }
 
     /// Every process, one after the other, becomes one of the last program, at a place of its own.
@@ -300,19 +313,19 @@ impl Town {
     pub fn sample(&mut self) {
         for (role, running) in &self.running {
             if running.started.elapsed() < SETTLED {
-                self.first.insert(*role, held(running.pid()).unwrap_or_default());
+                self.first.insert(*role, held(running).unwrap_or_default());
             }
         }
     }
 
     /// What a process held when it had settled, and holds when nothing is left to do.
     pub fn held(&self, role: Role) -> Option<(Held, Held)> {
-        let pid = self.running.get(&role)?.pid();
+        let running = self.running.get(&role)?;
         // Sessions that have nothing to do are ended after a while.
         let deadline = Instant::now() + STOP_LIMIT;
         let first = *self.first.get(&role)?;
         loop {
-            let now = held(pid)?;
+            let now = held(running)?;
             if now.descriptors <= first.descriptors + DESCRIPTORS_SOME || Instant::now() > deadline {
                 return Some((first, now));
             }
@@ -336,11 +349,12 @@ fn root_of(site: &str) -> String {
     format!("root-{site}")
 }
 
-fn held(pid: u32) -> Option<Held> {
+fn held(running: &Running) -> Option<Held> {
+    let (pid, seconds) = (running.pid(), running.started.elapsed().as_secs_f64());
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let memory_kib = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(Held { descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64, memory_kib })
+    Some(Held { descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64, memory_kib, seconds })
 }
 
 #[cfg(test)]
