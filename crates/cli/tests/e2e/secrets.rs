@@ -207,10 +207,11 @@ fn a_ticket_in_the_place_of_a_location_is_refused_and_not_shown() {
 
 #[test]
 fn a_secret_among_the_arguments_of_a_process_is_found() {
-    const PLANTED: &str = "planted-6d1f0b7c";
-    let scanner = Scanner::of([("planted", PLANTED.as_bytes())]);
+    // No other run of this test has it.
+    let planted = format!("planted-6d1f0b7c-{}", std::process::id());
+    let scanner = Scanner::of([("planted", planted.as_bytes())]);
     assert_eq!(scanner.found(&arguments()), None);
-    let waiting = Command::new("sh").args(["-c", "read line", PLANTED]).stdin(Stdio::piped()).spawn().unwrap();
+    let waiting = Command::new("sh").args(["-c", "read line", &planted]).stdin(Stdio::piped()).spawn().unwrap();
     let _ends = Ends(waiting);
     until("its arguments", || scanner.found(&arguments()) == Some("planted"));
 }
