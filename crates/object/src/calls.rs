@@ -55,6 +55,21 @@ pub enum Condition {
     Is(String),
 }
 
+impl Condition {
+    /// Whether a version with this ETag came after what the condition demands.
+    pub fn is_new(&self, etag: &str) -> bool {
+        match self {
+            Condition::Any => false,
+            Condition::Absent => true,
+            Condition::Is(before) => plain(before) != plain(etag),
+        }
+    }
+}
+
+fn plain(etag: &str) -> &str {
+    etag.trim_matches('"')
+}
+
 /// An upload of parts that is open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Upload {
@@ -241,17 +256,21 @@ impl Bucket {
 
     /// The store says that the version with this ETag is not what was sent: removes it, if that is what stands there. The next run
     /// would take it for the same by its size and time.
-    fn undone(&self, key: &str, etag: &str, crc: u64) -> Failure {
-        let plain = |etag: &str| etag.trim_matches('"').to_owned();
+    pub fn undone(&self, key: &str, etag: &str, crc: u64) -> Failure {
         let removed = self.head(key).and_then(|there| {
-            let is_it = |there: &Object| plain(&there.etag) == plain(etag) && there.crc != Some(crc);
-            let Some(there) = there.filter(is_it) else { return Ok(()) };
+            let Some(there) = there else { return Ok(true) };
+            if plain(&there.etag) != plain(etag) || there.crc == Some(crc) {
+                return Ok(false);
+            }
             let headers = vec![header("if-match", there.etag)];
             let call = Call { method: "DELETE", key: Some(key), headers, ..Call::default() };
-            self.call(&call, |_| true).map(drop)
+            self.call(&call, |_| true).map(|_| true)
         });
         let text = match removed {
-            Ok(()) => "the store got something else than was sent, and does not have it any more: send it again",
+            Ok(true) => "the store got something else than was sent, and does not have it any more: send it again",
+            Ok(false) => {
+                "the store got something else than was sent, and has another version by now: look at it, and send it again"
+            }
             Err(_) => "the store says that what stands there now is not what was sent: remove it, and send it again",
         };
         Failure::new(Why::Altered, text)

@@ -144,7 +144,7 @@ impl Bucket {
                 if mutant::is_on("s3-failed-put-deletes") {
                     self.delete(key)?;
                 }
-                self.resolve(key, (body.len() as u64, crc_of(body)), meta, failure)
+                self.resolve(key, (body.len() as u64, crc_of(body)), meta, &condition, failure)
             }
         }
     }
@@ -165,7 +165,7 @@ impl Bucket {
         let size = parts.iter().map(|part| part.size_bytes).sum();
         match self.complete(key, id, parts, crc, &condition) {
             Ok(()) => Ok(()),
-            Err(failure) => self.resolve(key, (size, crc), meta, failure),
+            Err(failure) => self.resolve(key, (size, crc), meta, &condition, failure),
         }
     }
 
@@ -182,15 +182,16 @@ impl Bucket {
         let copied = self.copy((&from.bucket, &from.key, &from.etag), key, Some(meta), &condition);
         if let Err(failure) = copied {
             let Some(crc) = from.crc else { return Err(failure) };
-            return self.resolve(key, (size_bytes, crc), meta, failure);
+            return self.resolve(key, (size_bytes, crc), meta, &condition, failure);
         }
         let there = self.head(key)?;
         let is_same = |there: &Object| {
             there.size_bytes == size_bytes && (from.crc.is_none() || there.crc.is_none() || there.crc == from.crc)
         };
-        match there.is_some_and(|there| is_same(&there)) {
-            true => Ok(()),
-            false => Err(Failure::new(Why::Damaged, "what the store copied is not what it had")),
+        match there {
+            Some(there) if is_same(&there) => Ok(()),
+            Some(there) if there.has(meta) => Err(self.undone(key, &there.etag, from.crc.unwrap_or_default())),
+            _ => Err(Failure::new(Why::Damaged, "what the store copied is not what it had")),
         }
     }
 
@@ -202,7 +203,14 @@ impl Bucket {
 
     /// Whether a request that was not answered, or only the second time, or with another checksum, was carried out: what stands there
     /// has the content that was sent, and the time and mode, which also say of what kind it is.
-    fn resolve(&self, key: &str, (size_bytes, crc): (u64, u64), meta: Meta<'_>, failure: Failure) -> Result<()> {
+    fn resolve(
+        &self,
+        key: &str,
+        (size_bytes, crc): (u64, u64),
+        meta: Meta<'_>,
+        condition: &Condition,
+        failure: Failure,
+    ) -> Result<()> {
         let may_be_done = match failure.why {
             Why::Unknown | Why::Busy | Why::Altered => true,
             Why::Condition | Why::NoUpload | Why::Conflict => failure.is_repeated,
@@ -212,7 +220,13 @@ impl Bucket {
             return Err(failure);
         }
         match self.head(key) {
-            Ok(Some(there)) if there.size_bytes == size_bytes && there.crc == Some(crc) && there.has(meta) => Ok(()),
+            Ok(Some(there)) if there.size_bytes == size_bytes && there.has(meta) => match there.crc {
+                Some(told) if told == crc => Ok(()),
+                // It was carried out, as it is not what stood there before, and what has arrived is not what was sent. The next run
+                // would take it for the same.
+                Some(_) if condition.is_new(&there.etag) => Err(self.undone(key, &there.etag, crc)),
+                _ => Err(failure),
+            },
             Err(unseen) if failure.why != Why::Altered => Err(unseen),
             _ => Err(failure),
         }

@@ -75,6 +75,23 @@ fn what_has_arrived_damaged_and_cannot_be_sent_again_does_not_stay() {
 }
 
 #[test]
+fn what_has_arrived_damaged_without_an_answer_does_not_stay_and_what_stood_there_before_does() {
+    let bed = bed();
+    bed.put("first", b"x").unwrap();
+    bed.fake.order("PUT", "/bkt/small", 0, 1, Fault::LostAnswer);
+    bed.fake.order("HEAD", "/bkt/small", 0, 9, Fault::WrongSum);
+    assert_eq!(bed.put("small", b"content").unwrap_err().kind, FailureKind::DigestMismatch);
+    assert_eq!(bed.fake.content("small"), None);
+    // Of the same size and time, and nothing took its place.
+    bed.put("other", b"earlier").unwrap();
+    let sink = bed.sink();
+    let _ = sink.decide(&file(1, "other", 7));
+    bed.fake.order("PUT", "/bkt/other", 0, 99, Fault::AtOnce);
+    assert!(put(&*sink, "other", b"content", PublishRule::Replace).is_err());
+    assert_eq!(bed.fake.content("other").as_deref(), Some(&b"earlier"[..]));
+}
+
+#[test]
 fn a_rival_is_not_replaced() {
     let bed = bed();
     let sink = bed.sink();

@@ -22,6 +22,10 @@ impl ReceiveJob {
         why: &str,
         kind: FailureKind,
     ) {
+        // Of a job that is over it is for the next attempt to ask, and no failure of the object.
+        if self.end.is_set() {
+            return;
+        }
         let id = listed.expected(index).entry.id.0;
         let mut table = self.table.lock().unwrap();
         let (is_open, large) = (table.is_open(id), table.large_object(id));
