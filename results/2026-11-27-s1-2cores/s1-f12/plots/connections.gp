@@ -1,0 +1,17 @@
+# Run as: gnuplot connections.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'connections.gnuplot.svg'
+set title 'Connections on one card'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'computed from docs/models/s1-*.json by the planner''s solver; nothing was measured on this machine' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'streams'
+set xrange [0:16]
+set xtics ('0' 0, '2' 2, '4' 4, '6' 6, '8' 8, '10' 10, '12' 12, '14' 14, '16' 16)
+set ylabel 'GB/s'
+set yrange [0:1.2000000000000002]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001, '0.8' 0.8, '0.9' 0.9, '1' 1, '1.1' 1.1, '1.2' 1.2000000000000002)
+plot \
+  'connections.dat' index 0 using 1:2 with lines lc rgb '#8a8f98' lw 1 title 'card'
