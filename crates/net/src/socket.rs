@@ -197,7 +197,7 @@ const BACKOFF_MAX_EAGER: Duration = Duration::from_secs(1);
 const EAGER_TRIES: u8 = 8;
 
 /// How long the kernel may wait before it looks again for a path on which it has looked in vain so often. The bound holds for the
-/// first look too: where an answer may take that long by itself, it is the longer one.
+/// first look too: where an answer may take that long without any loss, it is the longer one.
 pub(crate) fn backoff_max(info: &TcpInfo) -> Duration {
     let patience = Duration::from_micros(u64::from(info.rtt_us) + 4 * u64::from(info.rtt_var_us));
     let is_eager = patience * 2 <= BACKOFF_MAX_EAGER && info.retransmits.max(info.probes) < EAGER_TRIES;

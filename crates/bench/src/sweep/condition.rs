@@ -20,7 +20,7 @@ pub struct Condition {
     pub rtt_us: u64,
     /// Probability that a segment is lost, in each direction.
     pub loss: f64,
-    /// Mean segments that are lost in a row; 1: each by itself, and not written, as in plans of earlier versions.
+    /// Mean segments that are lost in a row. With 1 losses are independent, and it is not written, as in plans of earlier versions.
     #[serde(default = "one_segment", skip_serializing_if = "is_one_segment")]
     pub loss_burst_segments: f64,
     pub congestion_control: String,

@@ -59,8 +59,6 @@ const CURVE: [(u64, u64); 5] = [(1 << 10, 1_000), (16 << 10, 1_000), (256 << 10,
 const CURVE_STREAMS: u32 = 4;
 /// Runs that take more than so many times what the profile wants are of slow storage.
 const SLOW_TIMES: f64 = 3.0;
-/// Times what one file costs besides its content: shorter runs of writing would tell of that.
-const ENDS_TIMES: f64 = 5.0;
 /// What runs may leave at the destination before it is removed.
 const HELD_BYTES_MAX: u64 = 8 << 30;
 
@@ -92,8 +90,6 @@ pub struct Prober<'a> {
     pub start_seconds: Vec<f64>,
     /// What a transfer begins with that nobody tells how many to use.
     pub usual_streams: Option<u32>,
-    /// What a file costs at the destination besides its content.
-    ends_seconds: f64,
     /// Of the way to the destination, the shortest; 0 within this host.
     pub rtt_seconds: f64,
     pub measured: Vec<Measured>,
@@ -116,7 +112,6 @@ impl<'a> Prober<'a> {
             started: Instant::now(),
             start_seconds: Vec::new(),
             usual_streams: None,
-            ends_seconds: 0.0,
             rtt_seconds: 0.0,
             measured: Vec::new(),
             engines: Vec::new(),
@@ -163,8 +158,6 @@ impl<'a> Prober<'a> {
     }
 
     fn write(&mut self) -> Result<()> {
-        let one = self.write_files(1, 1, 1)?;
-        self.ends_seconds = one.seconds - self.start_seconds.iter().copied().fold(f64::INFINITY, f64::min);
         if !self.is_there(Part::Write) {
             self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| Ok(prober.fresh()))?;
         }
@@ -251,8 +244,7 @@ impl<'a> Prober<'a> {
             let run = prober.transfer(vec![generated(files, file_bytes)], to, streams, (files, file_bytes))?;
             Ok(Run { steady: run.steady.filter(|_| part == Part::Network), ..run })
         };
-        let long = if part == Part::Write { self.write_seconds() } else { self.profile.run.as_secs_f64() };
-        let whole = warm_up + long;
+        let whole = warm_up + self.profile.run.as_secs_f64();
         // Not counted: it opens caches and says how much a run has to move.
         let most = streams[streams.len() - 1];
         let bytes = if warm_up > 0.0 { FIRST_BYTES_FAR } else { FIRST_BYTES };
@@ -273,7 +265,7 @@ impl<'a> Prober<'a> {
             // Fewer streams may carry as much less; too little is seen at once, and too much only after a long time.
             let guess = |(m, rate): &(u32, f64)| rate * f64::from(n.min(*m)) / f64::from(*m);
             let rate = known.iter().map(guess).fold(0.0, f64::max);
-            let least = whole - long / 2.0;
+            let least = whole - self.profile.run.as_secs_f64() / 2.0;
             let bytes = rate * (whole - self.lost(whole) / 2.0);
             let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
             // One that may have gone on with others says nothing of these.
@@ -337,11 +329,6 @@ impl<'a> Prober<'a> {
     /// Nothing is repeated any more, so that the rest ends in time.
     fn is_late(&self) -> bool {
         self.started.elapsed() > self.profile.budget
-    }
-
-    /// How long a run of writing is to take, over no path.
-    fn write_seconds(&self) -> f64 {
-        self.profile.run.as_secs_f64().max(ENDS_TIMES * self.ends_seconds)
     }
 
     /// Where most runs take so much longer than they should that repeating them would take the time of what tells more: the ways of using

@@ -175,7 +175,7 @@ const CUT: Duration = Duration::from_secs(3);
 pub enum Event {
     /// The store stands still, or moves again.
     Stall(bool),
-    /// So does the instrument's storage, by itself.
+    /// The instrument's storage does the same, at times of its own.
     Storage(bool),
     Kill(Role),
     Cut,

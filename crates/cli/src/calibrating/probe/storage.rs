@@ -86,7 +86,8 @@ impl Prober<'_> {
         let usual = order.iter().position(|(place, _)| *place == 0).unwrap_or(0);
         order.swap(0, usual);
         for (place, is_repetition) in order {
-            if if is_repetition { self.is_late() } else { self.is_over() } {
+            let is_out_of_time = if is_repetition { self.is_late() } else { self.is_over() };
+            if is_out_of_time {
                 let ways = part.word();
                 self.notes.push(format!(
                     "{ways}: not every storage engine was tried as often as the others, because the time ran out"
@@ -96,8 +97,7 @@ impl Prober<'_> {
             let (engine, depth) = ENGINES[place as usize];
             self.storage = (engine, Depths { read: depth, write: depth });
             let warm_up = if part == Part::Write { self.warm_up() } else { 0.0 };
-            let long = if part == Part::Write { self.write_seconds() } else { self.profile.run.as_secs_f64() };
-            let bytes = (rate(&best) * (long + warm_up)) as u64;
+            let bytes = (rate(&best) * (self.profile.run.as_secs_f64() + warm_up)) as u64;
             let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
             self.storage = (Engine::Auto, Depths::default());
             self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });

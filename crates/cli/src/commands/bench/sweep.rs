@@ -40,7 +40,7 @@ pub struct Args {
     /// Loss of segments in each direction, such as 0,0.01%
     #[arg(long, value_name = "LOSSES", value_delimiter = ',', default_value = "0", env = "THALWEG_LOSS")]
     loss: Vec<String>,
-    /// Mean segments lost in a row, such as 1,8; with 1 each is lost by itself
+    /// Mean segments lost in a row, such as 1,8; with 1 losses are independent
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1", env = "THALWEG_LOSS_BURST")]
     loss_burst: Vec<String>,
     /// Congestion controls of all tools
