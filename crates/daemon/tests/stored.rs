@@ -1,7 +1,9 @@
 //! An endpoint whose roots lie at stores carries out jobs there as everywhere: what is handed in reaches the store, and nothing else.
+//! A store that stands still holds up nobody who wants to know the roots.
 
 use daemon::endpoints::Replace;
 use daemon::{ConnectOptions, EndpointBook, ServeOptions, Served, StoredRoots, connect, enrol};
+use model::files::{Found, Question};
 use model::order::{Kind, Role, Status};
 use model::warrant::{Signed, Verbs};
 use model::{JobId, Location, Name, TransferOptions, TransferSpec, Warrant};
@@ -10,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::open::{OpenSink, OpenSource, Opener, SinkRequest};
 use store::posix::beneath::open_directory;
@@ -133,4 +136,70 @@ fn a_job_fetches_into_a_store_and_sends_from_it() {
     let sent = carry_out(dir.path(), (&store, &plain), Role::Sends, "store:archive/y/", "plain:z/");
     assert_eq!(sent, (Status::Succeeded, String::new()));
     assert_eq!(fs::read_to_string(path("root-plain/z/f")).unwrap(), "content");
+}
+
+/// A store whose bucket `still` stands still from a moment on, which ends with this process.
+struct Halting {
+    shown: PathBuf,
+    is_still: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Opener for Halting {
+    fn source(&self, _: &[Location], _: &TransferOptions) -> Result<OpenSource, OpenError> {
+        Err(OpenError::Nameless)
+    }
+
+    fn sink(&self, _: &Location, _: &SinkRequest<'_>) -> Result<OpenSink, OpenError> {
+        Err(OpenError::Nameless)
+    }
+
+    fn shelf_below(&self, base: &Location, _: &[u8], how: store::How) -> Result<Box<dyn store::Shelf>, OpenError> {
+        self.asked.fetch_add(1, Relaxed);
+        if base.path().starts_with(b"still") && self.is_still.load(Relaxed) {
+            loop {
+                std::thread::park();
+            }
+        }
+        let shown = self.shown.as_os_str().as_encoded_bytes();
+        store::here(shown, how).map_err(|error| OpenError::Source { path: shown.to_vec(), error })
+    }
+}
+
+#[test]
+fn roots_are_listed_within_seconds_while_the_store_of_one_stands_still_and_it_holds_one_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = dir.path().join("shown");
+    fs::create_dir(&shown).unwrap();
+    let halting = Arc::new(Halting { shown, is_still: AtomicBool::new(false), asked: AtomicUsize::new(0) });
+    let root = |name: &str| {
+        let rest = name.as_bytes().to_vec();
+        (Name::new(&rest).unwrap(), Location::Url { scheme: "s3".into(), rest })
+    };
+    let roots = BTreeMap::from([root("still"), root("there")]);
+    let served = serve(dir.path(), "store", StoredRoots::new(roots, Stores::default().with("s3", halting.clone())));
+    let client = Identity::generate().unwrap();
+    let book = EndpointBook::new(dir.path().join("book"));
+    let endpoint = enrol(&served.ticket(), served.name(), &client, &book, Replace::SameIdentity).unwrap().endpoint;
+    let session = connect(&endpoint, &client, &ConnectOptions::default()).unwrap();
+    halting.is_still.store(true, Relaxed);
+    // Both were asked at the start; the one that does not answer is asked once more.
+    for asked in [4, 5] {
+        let (began, mut told) = (Instant::now(), Vec::new());
+        let question = Question::List { paths: vec![Vec::new()], levels: 1, digest: None };
+        let answered = session.ask(&question, &|| false, &mut |record| {
+            let failed = match record.found {
+                Found::Failed { text, .. } => text,
+                _ => String::new(),
+            };
+            told.push((String::from_utf8(record.path).unwrap(), failed));
+            true
+        });
+        assert_eq!(answered.map(|tally| (tally.directories, tally.failed)).ok(), Some((2, 1)));
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        let [(top, _), (still, why), (there, _)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!([&top[..], &still[..], &there[..]], ["", "still", "there"]);
+        assert!(why.contains("the endpoint's store does not answer"), "{told:?}");
+        assert_eq!(halting.asked.load(Relaxed), asked);
+    }
 }

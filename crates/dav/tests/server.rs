@@ -1,18 +1,17 @@
-//! Reading over a server in this process that answers as it is told, and over a real XRootD server.
+//! Reading and writing over a server in this process that answers as it is told.
+
+mod support;
 
 use dav::{SiteConfig, Sites, Stop};
 use fakes::dav::{Before, MACAROON, Manners};
 use fakes::http::{Asked, Said, serve};
-use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
+use model::{Entry, Extent, FailureKind, ObjectId, TransferOptions};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use store::open::{Opener, Refused, Rights, Shape, SinkRequest};
-use store::{
-    Decision, End, Fate, Found, How, OpenError, Prune, PublishRule, Sink, Slots, Source, SourceObject, ToPublish, Visit,
-};
+use store::open::{Opener, Refused};
+use store::{Decision, End, Fate, How, OpenError, Prune, PublishRule, Sink, Slots, ToPublish, Visit};
+use support::{entry, location, open, put, read, scan, sink_at};
 
 const CONTENT: &[u8] = b"Wikipedia";
 /// The Adler-32 of that.
@@ -78,35 +77,6 @@ fn usual(asked: &Asked) -> Said {
         }
         _ => Said::new(404, b""),
     }
-}
-
-fn location(scheme: &str, rest: &str) -> Location {
-    Location::Url { scheme: scheme.to_owned(), rest: rest.as_bytes().to_vec() }
-}
-
-fn open(scheme: &str, rest: &str) -> Result<Arc<dyn Source>, OpenError> {
-    Sites::default().source(&[location(scheme, rest)], &TransferOptions::default()).map(|open| open.source)
-}
-
-fn scan(source: &dyn Source) -> (Vec<SourceObject>, Vec<model::Failure>) {
-    let (mut objects, mut failures) = (Vec::new(), Vec::new());
-    source
-        .scan(&mut |found| {
-            match found {
-                Found::Object(object) => objects.push(object),
-                Found::Failed(failure) => failures.push(failure),
-            }
-            true
-        })
-        .unwrap();
-    (objects, failures)
-}
-
-fn read(source: &dyn Source, object: &SourceObject) -> store::Result<Vec<u8>> {
-    let mut buffer = vec![0; object.entry.size_bytes() as usize];
-    let (read, _) = source.lane().read_whole(object, &mut buffer)?;
-    buffer.truncate(read);
-    Ok(buffer)
 }
 
 #[test]
@@ -271,132 +241,6 @@ fn urls_with_secrets_and_clear_text_abroad_are_refused() {
             _ => panic!("{scheme}://{rest}"),
         }
     }
-}
-
-/// The server ends with the test.
-struct Xrootd(Child);
-
-impl Drop for Xrootd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn xrootd(dir: &Path) -> (Xrootd, String) {
-    let (port, http, shown) = (free_port(), free_port(), dir.display());
-    let text = format!(
-        "xrd.port {port}\nxrd.network nodnr norpipa\nall.export {shown}\nall.adminpath {shown}/.adm\nall.pidpath {shown}/.adm\n\
-         xrd.protocol http:{http} libXrdHttp.so\nxrootd.chksum adler32\n"
-    );
-    let configuration = dir.join("xrootd.cf");
-    std::fs::write(&configuration, text).unwrap();
-    let mut command = Command::new("xrootd");
-    command.args(["-I", "v4"]);
-    // It refuses to run as root.
-    if std::env::var("USER").is_ok_and(|user| user == "root") || Path::new("/root").read_dir().is_ok() {
-        command.args(["-R", "nobody"]);
-    }
-    let child = command.arg("-c").arg(&configuration).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let (server, began) = (Xrootd(child), Instant::now());
-    while std::net::TcpStream::connect(("127.0.0.1", http)).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(60), "xrootd does not listen");
-        std::thread::yield_now();
-    }
-    (server, format!("127.0.0.1:{http}"))
-}
-
-#[test]
-fn a_real_xrootd_is_listed_read_and_compared() {
-    let is_there = Command::new("xrootd").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !needs::met(is_there, "it takes xrootd and its libXrdHttp (xrootd-server)") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
-    std::fs::create_dir_all(dir.path().join("t/e")).unwrap();
-    std::fs::write(dir.path().join("t/big"), &content).unwrap();
-    std::fs::write(dir.path().join("t/a b é"), b"odd").unwrap();
-    let all = Command::new("chmod").arg("-R").arg("a+rwX").arg(dir.path()).status().unwrap();
-    assert!(all.success());
-    let (_server, address) = xrootd(dir.path());
-    let source = open("dav", &format!("{address}{}/t", dir.path().display())).ok().unwrap();
-    let (objects, failures) = scan(&*source);
-    assert!(failures.is_empty(), "{failures:?}");
-    let paths: Vec<_> = objects.iter().map(|object| source.path(object)).collect();
-    assert_eq!(paths, ["t", "t/a b é", "t/big", "t/e"].map(|path| path.as_bytes().to_vec()));
-    assert_eq!(read(&*source, &objects[1]).unwrap(), b"odd");
-    assert_eq!(read(&*source, &objects[2]).unwrap(), content);
-    let file = source.lane().open(&objects[2]).unwrap();
-    let mut part = [0; 1000];
-    assert_eq!(file.read_at(1_234_567, &mut part).unwrap(), 1000);
-    assert_eq!(part, content[1_234_567..1_235_567]);
-}
-
-fn put(sink: &dyn Sink, entry: &Entry, content: &[u8], rule: PublishRule) -> store::Result<()> {
-    let mut lane = sink.lane(false)?;
-    lane.create(entry, rule)?;
-    lane.write(content)?;
-    let staged = lane.seal(entry, false)?;
-    lane.publish(entry, staged)
-}
-
-fn entry(name: &str, size_bytes: usize) -> Entry {
-    let modified = Timestamp { seconds: 1_234_567_890, nanoseconds: 0 };
-    let generation = Generation { size_bytes: size_bytes as u64, modified, ..Generation::default() };
-    let (id, name) = (ObjectId(1), Name::new(name.as_bytes()).unwrap());
-    Entry { id, parent: ObjectId::ROOT, name, kind: Kind::File, mode: 0o644, generation, attributes: None }
-}
-
-fn sink_at(sites: &Sites, rest: &str) -> Arc<dyn Sink> {
-    let options = TransferOptions::default();
-    let (rights, shape) = (Rights::Write, Shape::Tree);
-    let wish = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
-    sites.sink(&location("dav", rest), &wish).ok().unwrap().sink
-}
-
-#[test]
-fn a_real_xrootd_takes_files_compares_and_renames_them() {
-    let is_there = Command::new("xrootd").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !needs::met(is_there, "it takes xrootd and its libXrdHttp (xrootd-server)") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let top = dir.path().join("t");
-    std::fs::create_dir(&top).unwrap();
-    let all = Command::new("chmod").arg("-R").arg("a+rwX").arg(dir.path()).status().unwrap();
-    assert!(all.success());
-    let (_server, address) = xrootd(dir.path());
-    let sites = Sites::default();
-    let rest = format!("{address}{}/", top.display());
-    let sink = sink_at(&sites, &rest);
-    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 % 251) as u8).collect();
-    // What needs escapes is not called by them there.
-    for name in ["plain", "a b \u{e9}+", "100%41"] {
-        put(&*sink, &entry(name, 3), b"one", PublishRule::NoReplace).unwrap();
-        assert_eq!(std::fs::read(top.join(name)).unwrap(), b"one", "{name}");
-        let refused = put(&*sink, &entry(name, 3), b"two", PublishRule::NoReplace).unwrap_err();
-        assert_eq!((refused.kind, std::fs::read(top.join(name)).unwrap()), (FailureKind::InTheWay, b"one".to_vec()));
-        put(&*sink, &entry(name, 3), b"two", PublishRule::Replace).unwrap();
-        assert_eq!(std::fs::read(top.join(name)).unwrap(), b"two", "{name}");
-    }
-    let (staged, _) = sink.begin(&entry("large", content.len()), "stem").unwrap();
-    content.chunks(100_000).enumerate().for_each(|(at, part)| staged.write_at(at as u64 * 100_000, part).unwrap());
-    staged.publish(&entry("large", content.len()), PublishRule::NoReplace).unwrap();
-    assert_eq!(std::fs::read(top.join("large")).unwrap(), content);
-    // It keeps no times: what came after the source was changed is current, what is older is not.
-    assert!(matches!(sink_at(&sites, &rest).decide(&entry("plain", 3)).unwrap(), Decision::Same));
-    let mut newer = entry("plain", 3);
-    newer.generation.modified.seconds = 4_000_000_000;
-    assert!(matches!(sink_at(&sites, &rest).decide(&newer).unwrap(), Decision::Replace { .. }));
-    sink.close();
-    let mut left: Vec<_> = std::fs::read_dir(&top).unwrap().map(|one| one.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["100%41", "a b \u{e9}+", "large", "plain"]);
 }
 
 /// A server over a directory, with rules that come first, and a sink there.

@@ -219,16 +219,16 @@ impl Bucket {
         self.read(self.send(call, &self.means()?)?, call, false)
     }
 
-    /// Sends a request until its answer begins; the body is the caller's to read.
-    pub fn open(&self, call: &Call<'_>) -> Result<Response> {
+    /// Sends a request until its answer begins; the body is the caller's to read. `takes` says whether a success is one.
+    pub fn open(&self, call: &Call<'_>, takes: impl Fn(&Response) -> bool) -> Result<Response> {
         self.repeat(call, |call, means| {
             let response = self.send(call, means)?;
             match response.status {
-                200 | 206 => Ok(response),
-                _ => Err(self
-                    .read(response, call, false)
-                    .err()
-                    .unwrap_or_else(|| Failure::new(Why::Unknown, "the store gave no content"))),
+                200 | 206 if takes(&response) => Ok(response),
+                _ => Err(match self.read(response, call, false) {
+                    Ok(answer) => Failure::of_answer(answer.status, &answer.body, call.key.is_some()),
+                    Err(failure) => failure,
+                }),
             }
         })
     }

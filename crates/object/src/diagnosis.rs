@@ -132,7 +132,13 @@ impl Bucket {
             Ok(Some(kept)) if kept.absent && kept.version => {
                 Seen::good("conditions", "If-None-Match and If-Match are kept to")
             }
-            Ok(_) => Seen::note(
+            Ok(None) => Seen::note(
+                "conditions",
+                "not tried: the store did not let a trial object be written over",
+                "until that is known, an object that a rival writes in the same moment may be replaced",
+                "see whether a policy of the bucket forbids to write over objects, and try again",
+            ),
+            Ok(Some(_)) => Seen::note(
                 "conditions",
                 "the store does not keep to conditions",
                 "an object that a rival writes in the same moment may be replaced",

@@ -56,6 +56,9 @@ pub struct Failure {
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
+/// Of a success that is a page for people, or nothing.
+const NO_ANSWER: &str = "is not a store's: see whether a proxy or a sign-in page stands in between";
+
 impl Failure {
     pub fn new(why: Why, text: impl Into<String>) -> Failure {
         Failure { why, text: text.into(), region: None, wait: None, is_repeated: false, is_throttled: false }
@@ -105,6 +108,7 @@ impl Failure {
         let text = match (get("Message").filter(|text| !text.is_empty()), &code[..]) {
             (Some(message), "") => message,
             (Some(message), code) => format!("{message} ({code})"),
+            (None, "") if why == Why::Unknown => format!("the answer (status {status}) {NO_ANSWER}"),
             (None, "") => format!("the store answered with status {status}"),
             (None, code) => format!("the store answered {code}"),
         };
@@ -192,7 +196,18 @@ mod tests {
         assert_eq!(of(200, "InternalError"), Why::Busy);
         assert_eq!(Failure::of_answer(404, b"", true).why, Why::NoKey);
         assert_eq!(Failure::of_answer(404, b"", false).why, Why::NoBucket);
-        assert_eq!(Failure::of_answer(200, b"<html>", true).why, Why::Unknown);
+    }
+
+    #[test]
+    fn a_page_for_people_is_told_as_what_it_is_and_may_pass() {
+        for body in [&b"<html><body>Sign in</body></html>"[..], b"Sign in", b""] {
+            let failure = Failure::of_answer(200, body, true);
+            assert!(failure.may_pass() && failure.text.contains("(status 200) is not a store's"), "{failure}");
+            assert!(failure.text.contains("a proxy"), "{failure}");
+        }
+        // What a store itself says wrong is told in its own words.
+        let failure = Failure::of_answer(200, b"<Error><Code>SlowDown</Code></Error>", true);
+        assert_eq!(failure.text, "the store answered SlowDown");
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Job {
         let above = self.directory(entry.parent)?;
         let key = format!("{}{}", above.prefix, of_name(entry.name.as_bytes()));
         // A directory's key has a slash behind it.
-        match key.len() < KEY_BYTES_MAX {
+        let slash_bytes = usize::from(entry.kind == Kind::Directory);
+        match key.len() + slash_bytes <= KEY_BYTES_MAX {
             true => Ok(key),
             false => {
                 let why = "its key would be longer than 1,024 bytes";

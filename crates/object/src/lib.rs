@@ -28,6 +28,8 @@ mod cursors;
 mod known;
 mod crowd;
 mod source;
+mod ranges;
+mod ahead;
 mod reading;
 mod compared;
 mod job;
@@ -41,6 +43,7 @@ mod resume;
 mod publish;
 mod diagnosis;
 mod removal;
+mod walk;
 mod shelf;
 mod open;
 

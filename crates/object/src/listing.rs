@@ -45,18 +45,33 @@ impl Children {
     }
 }
 
+/// The names directly below a prefix as far as they were listed.
+#[derive(Default)]
+pub struct Listing {
+    pub found: Children,
+    next: Option<String>,
+    seen: usize,
+    is_whole: bool,
+}
+
 impl Bucket {
     /// The names directly below a prefix, which is empty or ends in a slash; `None` where there are more than `pages_max` pages.
     pub fn children(&self, prefix: &str, pages_max: usize) -> Result<Option<Children>> {
-        let mut found = Children::default();
-        let (mut next, mut seen): (Option<String>, usize) = (None, 0);
-        for number in 0.. {
-            if number == pages_max {
-                return Ok(None);
+        let mut listing = Listing::default();
+        self.list_on(prefix, &mut listing, pages_max)?;
+        Ok(listing.is_whole.then_some(listing.found))
+    }
+
+    /// Goes on with a listing by at most so many pages.
+    pub fn list_on(&self, prefix: &str, listing: &mut Listing, pages_max: usize) -> Result<()> {
+        let Listing { found, next, seen, is_whole } = listing;
+        for _ in 0..pages_max {
+            if *is_whole {
+                break;
             }
             let page = self.page(prefix, false, From::of(next.as_deref()), PAGE_MAX)?;
             // Also of what is not kept, and of pages on which nothing stands: a store that goes on for ever is not followed for ever.
-            seen += (page.objects.len() + page.prefixes.len()).max(PAGE_WEIGHT_MIN);
+            *seen += (page.objects.len() + page.prefixes.len()).max(PAGE_WEIGHT_MIN);
             for listed in page.objects {
                 let Some(part) = listed.key.strip_prefix(prefix) else { return Err(astray()) };
                 match crate::key::to_name(part) {
@@ -76,16 +91,16 @@ impl Bucket {
                 }
             }
             found.odd.truncate(ODD_MAX);
-            if seen > NAMES_MAX {
+            if *seen > NAMES_MAX {
                 return Err(Failure::new(Why::Other, format!("more than {NAMES_MAX} names stand in one directory")));
             }
             match page.next {
-                None => return Ok(Some(found)),
+                None => *is_whole = true,
                 Some(token) if next.as_ref() == Some(&token) => return Err(astray()),
-                token => next = token,
+                token => *next = token,
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Whether anything at all may be asked here: keys, bucket and region are right. `below` is a prefix that is going to be listed,

@@ -1,30 +1,24 @@
-//! Content of one version of an object: by range, with what comes next fetched ahead.
+//! Content of one version of an object.
 //!
-//! Invariants: every range is asked for on the condition that the version is still there, so that two versions never mix; a range
-//! whose connection breaks goes on where it stopped; an object that was read whole has the checksum that the store keeps of it, if
-//! it keeps one. What is fetched ahead takes spare memory alone (`width`), so that no upload comes to a halt for it.
+//! Invariant: an object that was read whole has the checksum that the store keeps of it, if it keeps one.
+//!
+//! Not here: requests (`ranges`), and what is fetched before it is asked for (`ahead`).
 
+use crate::ahead::{Ahead, Fetched};
 use crate::bucket::Bucket;
 use crate::calls::{Object, crc_of};
 use crate::failure::{Failure, Result, Why};
+use crate::ranges::CONTINUED_MAX;
 use crate::width::Permit;
 use aws_lc_rs::digest;
-use model::{Digest, DigestAlgorithm, Extent, FailureKind, Generation, Timestamp, VersionToken};
+use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, Generation, Timestamp, VersionToken};
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use store::SourceFile;
 
-/// Times that a range is continued without a byte having come.
-const CONTINUED_MAX: u32 = 4;
-/// Extents that are fetched before they are asked for.
-pub const AHEAD_MAX: usize = 8;
-/// Of an extent that several connections fetch.
-const PIECES: u64 = 4;
-/// Longer ones are not: they take a connection's full rate by themselves.
-const AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// Of what is read block by block, one after the other: so much by one request.
 const WINDOW_BYTES: u64 = 8 << 20;
 
@@ -45,43 +39,6 @@ impl Bucket {
 
     pub fn storage(&self) -> u64 {
         number(&[self.address().as_bytes(), self.name.as_bytes()].join(&0))
-    }
-
-    /// Reads a range of a version and hands over every block; returns how much there was until `each` said false.
-    pub fn stream(
-        &self,
-        (key, etag): (&str, &str),
-        (start, end): (u64, u64),
-        block: &mut [u8],
-        each: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<u64> {
-        let (mut at, mut continued) = (start, 0);
-        while at < end {
-            let mut response = self.get(key, Some((at, end)), etag)?;
-            let failed = loop {
-                match response.read(block) {
-                    Ok(0) => break Failure::new(Why::Unknown, "the store sent less than it said"),
-                    Err(e) => break Failure::of_web(&e),
-                    Ok(read) if read as u64 > end - at => {
-                        return Err(Failure::new(Why::Unknown, "the store sent more than it said"));
-                    }
-                    Ok(read) => {
-                        (at, continued) = (at + read as u64, 0);
-                        if !each(&block[..read]) {
-                            return Ok(at - start);
-                        }
-                    }
-                }
-                if at >= end {
-                    return Ok(at - start);
-                }
-            };
-            continued += 1;
-            if continued > CONTINUED_MAX {
-                return Err(failed);
-            }
-        }
-        Ok(at - start)
     }
 }
 
@@ -130,46 +87,6 @@ impl Window {
         buffer[..count].copy_from_slice(&there[..count]);
         count
     }
-}
-
-/// Extents under way or at hand, by their starts.
-#[derive(Default)]
-struct Ahead {
-    slots: Mutex<BTreeMap<u64, Slot>>,
-    came: Condvar,
-    /// What of them nobody fetches yet, by its bounds. For each extent threads were started that work off what there is.
-    pieces: Mutex<VecDeque<(Arc<Gathered>, u64, u64)>>,
-}
-
-/// An extent that is put together.
-struct Gathered {
-    start: u64,
-    state: Mutex<Gathering>,
-}
-
-struct Gathering {
-    bytes: Vec<u8>,
-    /// Pieces.
-    left: u64,
-    failure: Option<Failure>,
-    permit: Option<Permit>,
-}
-
-impl Gathering {
-    fn put(&mut self, at: usize, block: &[u8]) {
-        let end = at + block.len();
-        if at == self.bytes.len() {
-            self.bytes.extend_from_slice(block);
-            return;
-        }
-        self.bytes.resize(end.max(self.bytes.len()), 0);
-        self.bytes[at..end].copy_from_slice(block);
-    }
-}
-
-enum Slot {
-    Coming,
-    Here(Result<Vec<u8>>, Permit),
 }
 
 impl ObjectFile {
@@ -232,36 +149,45 @@ impl ObjectFile {
             return Ok(0);
         }
         self.fetch_ahead(end, end - start);
-        let mut hasher = model::ChunkHasher::new(DigestAlgorithm::Crc64Nvme, 0);
-        let mut take = |bytes: &[u8]| {
-            hasher.update(bytes);
-            each(bytes)
-        };
-        let read = match self.ahead.take(start) {
+        let mut hasher = ChunkHasher::new(DigestAlgorithm::Crc64Nvme, 0);
+        let (read, crc) = match self.ahead.take(start) {
             Some((fetched, permit)) => {
-                let Some(fetched) = self.settled(fetched)? else { return Ok(0) };
+                let Some(Fetched { bytes, crc }) = self.settled(fetched)? else { return Ok(0) };
                 let mut handed = 0;
-                for bytes in fetched.chunks(block.len()) {
-                    handed += bytes.len() as u64;
-                    if !take(bytes) {
+                for block in bytes.chunks(block.len()) {
+                    handed += block.len() as u64;
+                    if crc.is_none() {
+                        hasher.update(block);
+                    }
+                    if !each(block) {
                         return Ok(handed);
                     }
                 }
-                permit.end_with(fetched);
-                handed
+                permit.end_with(bytes);
+                (handed, crc)
             }
             None => {
-                let read = self.bucket.stream((&self.key, &self.object.etag), (start, end), block, &mut take);
+                let read = self.bucket.stream((&self.key, &self.object.etag), (start, end), block, &mut |bytes| {
+                    hasher.update(bytes);
+                    each(bytes)
+                });
                 let Some(read) = self.settled(read)? else { return Ok(0) };
-                read
+                (read, None)
             }
         };
         if read == end - start
-            && let Digest::Crc64Nvme(crc) = hasher.finish(true)
+            && let Digest::Crc64Nvme(crc) = crc.map_or_else(|| hasher.finish(true), Digest::Crc64Nvme)
         {
             self.judge(start, read, crc)?;
         }
         Ok(read)
+    }
+
+    /// Fetches what comes next, as far as memory is spare.
+    fn fetch_ahead(&self, from: u64, length: u64) {
+        let version = (&self.bucket, &self.key[..], &self.object.etag[..]);
+        let is_read = |start: &u64| self.read.lock().unwrap().contains_key(start);
+        self.ahead.fetch(version, self.object.size_bytes, (from, length), &is_read);
     }
 
     /// Reads from an offset on by a request of its own.
@@ -312,97 +238,11 @@ impl ObjectFile {
             false => Err(damaged(&self.key)),
         }
     }
-
-    /// Fetches what comes next, as far as memory is spare.
-    fn fetch_ahead(&self, from: u64, length: u64) {
-        let size = self.object.size_bytes;
-        if length > AHEAD_BYTES_MAX {
-            return;
-        }
-        let mut start = from;
-        for _ in 0..AHEAD_MAX {
-            let end = (start + length).min(size);
-            if start >= end {
-                return;
-            }
-            let mut slots = self.ahead.slots.lock().unwrap();
-            // What lanes have gone past is not wanted any more.
-            slots.retain(|at, slot| *at + length * 2 * AHEAD_MAX as u64 > from || matches!(slot, Slot::Coming));
-            let is_free = !slots.contains_key(&start) && !self.read.lock().unwrap().contains_key(&start);
-            if is_free && slots.len() < AHEAD_MAX {
-                let Some(permit) = self.bucket.permits.spare(end - start) else { return };
-                slots.insert(start, Slot::Coming);
-                drop(slots);
-                if !self.spawn(start, end, permit) {
-                    self.ahead.slots.lock().unwrap().remove(&start);
-                    return;
-                }
-            }
-            start = end;
-        }
-    }
-
-    fn spawn(&self, start: u64, end: u64, mut permit: Permit) -> bool {
-        let (bucket, key, etag) = (self.bucket.clone(), self.key.clone(), self.object.etag.clone());
-        let ahead = self.ahead.clone();
-        // The last extents of a far object are shared out among connections, the slow ones too.
-        let is_shared = bucket.is_far() && start + AHEAD_MAX as u64 * (end - start) >= self.object.size_bytes;
-        let step = if is_shared { (end - start).div_ceil(PIECES) } else { end - start };
-        let mut bytes = permit.buffer();
-        bytes.reserve_exact((end - start) as usize);
-        let left = (end - start).div_ceil(step);
-        let state = Gathering { bytes, left, failure: None, permit: Some(permit) };
-        let gathered = Arc::new(Gathered { start, state: Mutex::new(state) });
-        let pieces = (0..left).map(|at| (gathered.clone(), start + at * step, end.min(start + (at + 1) * step)));
-        ahead.pieces.lock().unwrap().extend(pieces);
-        let fetch = move || ahead.work_off(&bucket, &key, &etag);
-        let spawn = |_: &u64| std::thread::Builder::new().name("store".to_owned()).spawn(fetch.clone()).is_ok();
-        // Between two short pieces a connection waits for a round trip: twice as many fill the path.
-        (0..if is_shared { 2 } else { 1 }).take_while(spawn).count() > 0
-    }
 }
 
 pub fn damaged(key: &str) -> store::Error {
     let why = "what the store sent is not what it keeps the checksum of";
     store::Error::of_kind(FailureKind::DigestMismatch, "read file", key.as_bytes(), why)
-}
-
-impl Ahead {
-    fn work_off(&self, bucket: &Bucket, key: &str, etag: &str) {
-        let mut block = vec![0; 128 << 10];
-        loop {
-            let next = self.pieces.lock().unwrap().pop_front();
-            let Some((gathered, start, end)) = next else { return };
-            let mut at = (start - gathered.start) as usize;
-            let read = bucket.stream((key, etag), (start, end), &mut block, &mut |block| {
-                gathered.state.lock().unwrap().put(at, block);
-                at += block.len();
-                true
-            });
-            let mut state = gathered.state.lock().unwrap();
-            state.left -= 1;
-            state.failure = state.failure.take().or(read.err());
-            let done = if state.left == 0 { state.permit.take() } else { None };
-            if let Some(permit) = done {
-                let bytes = std::mem::take(&mut state.bytes);
-                let fetched = state.failure.take().map_or(Ok(bytes), Err);
-                self.slots.lock().unwrap().insert(gathered.start, Slot::Here(fetched, permit));
-                self.came.notify_all();
-            }
-        }
-    }
-
-    /// What was fetched of an extent, waiting for it while it is under way.
-    fn take(&self, start: u64) -> Option<(Result<Vec<u8>>, Permit)> {
-        let mut slots = self.slots.lock().unwrap();
-        while matches!(slots.get(&start), Some(Slot::Coming)) {
-            slots = self.came.wait(slots).unwrap();
-        }
-        match slots.remove(&start)? {
-            Slot::Here(bytes, permit) => Some((bytes, permit)),
-            Slot::Coming => None,
-        }
-    }
 }
 
 impl SourceFile for ObjectFile {
@@ -440,6 +280,15 @@ impl SourceFile for ObjectFile {
 }
 
 impl Bucket {
+    /// Where a link leads to: what the version says that was looked at.
+    pub fn link_target(&self, key: &str, known: &Object) -> store::Result<Vec<u8>> {
+        let (target, found) = self.read_whole(key, known.size_bytes as usize)?;
+        match found.etag == known.etag {
+            true => Ok(target),
+            false => Err(Failure::new(Why::Condition, "it changed while it was read").on("read link", key)),
+        }
+    }
+
     /// A whole small object, with what is known of it.
     pub fn read_whole(&self, key: &str, bytes_max: usize) -> std::result::Result<(Vec<u8>, Object), store::Error> {
         let failed = |failure: Failure| failure.on("read file", key);
@@ -520,7 +369,7 @@ mod tests {
         let (bucket, _keys) = bucket(&fake);
         let file = ObjectFile::open(&bucket, "large").unwrap();
         let read = file.extent(Extent::new(0, 1 << 20), &mut [0; 4096], &mut |_| true).unwrap();
-        assert_eq!((read, file.ahead.slots.lock().unwrap().len()), (1 << 20, 2));
+        assert_eq!((read, file.ahead.len()), (1 << 20, 2));
         // As the parts of the largest objects are.
         let (tell, told) = channel();
         let rooms = Rooms::new(bucket.permits.clone());
@@ -530,20 +379,5 @@ mod tests {
         });
         assert!(told.recv_timeout(Duration::from_secs(20)).is_ok());
         assert_eq!(file.extent(Extent::new(1 << 20, 2 << 20), &mut [0; 4096], &mut |_| true).unwrap(), 1 << 20);
-    }
-
-    #[test]
-    fn pieces_in_any_order_make_the_extent() {
-        let whole: Vec<u8> = (0..1000u32).map(|at| (at * 7 % 251) as u8).collect();
-        for order in [[0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]] {
-            let mut state = Gathering { bytes: Vec::new(), left: 4, failure: None, permit: None };
-            for piece in order {
-                // By blocks, as they come.
-                for at in (piece * 250..(piece + 1) * 250).step_by(100) {
-                    state.put(at, &whole[at..(at + 100).min((piece + 1) * 250)]);
-                }
-            }
-            assert!(state.bytes == whole, "{order:?}");
-        }
     }
 }

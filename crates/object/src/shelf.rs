@@ -6,14 +6,12 @@
 use crate::bucket::Bucket;
 use crate::calls::{Condition, Listed, Object};
 use crate::failure::{Failure, Why};
-use crate::key;
-use crate::listing::{Child, Children};
-use crate::reading::{ObjectFile, changed};
+use crate::walk::{self, of_file};
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{EachFailure, Error, Opener, Result, Shelf, Slots, SourceFile, Stopped, Surveyed, Visit};
+use store::{EachFailure, Error, Result, Shelf, Slots, Stopped, Surveyed, Visit};
 
 pub struct ObjectShelf {
     bucket: Arc<Bucket>,
@@ -23,21 +21,6 @@ pub struct ObjectShelf {
     is_directory: bool,
     /// The root of what may be reached: it stays.
     is_root: bool,
-}
-
-/// One object of a walk.
-struct Item {
-    path: Vec<u8>,
-    key: String,
-    status: FileStatus,
-    listed: Option<Listed>,
-    is_last: bool,
-}
-
-enum Step {
-    Object(Item),
-    Left(Vec<u8>),
-    Failed(Vec<u8>, Error),
 }
 
 impl ObjectShelf {
@@ -50,10 +33,7 @@ impl ObjectShelf {
     }
 
     fn directory(&self, marker: Option<&Object>) -> FileStatus {
-        let modified = marker.map_or_else(Default::default, Object::modified);
-        let mode = marker.and_then(|marker| marker.mode).map_or(0o755, |mode| mode & 0o7777);
-        let base = status(&self.bucket, &self.key, &Listed::default());
-        FileStatus { kind: FileKind::Directory, mode, modified, ..base }
+        walk::of_directory(&self.bucket, &self.key, marker)
     }
 
     /// What stands here: an object with what is known of it, or a directory.
@@ -78,49 +58,18 @@ impl ObjectShelf {
     fn file(&self, object: &Object) -> Result<FileStatus> {
         let Object { size_bytes, stored, etag, .. } = object.clone();
         let listed = Listed { key: self.key.clone(), size_bytes, etag, stored };
-        let mut found = status(&self.bucket, &self.key, &listed);
+        let mut found = of_file(&self.bucket, &self.key, &listed);
         found.modified = object.modified();
         found.mode = object.mode.map_or(found.mode, |mode| mode & 0o7777);
         if crate::source::is_link(object) {
-            let (target, _) = self.bucket.read_whole(&self.key, size_bytes as usize)?;
+            let target = self.bucket.link_target(&self.key, object)?;
             found.kind = FileKind::Symlink(target.into());
         }
         Ok(found)
     }
 
-    /// The steps through a directory, the last one first.
-    fn steps(&self, prefix: &str, path: &[u8]) -> Result<Vec<Step>> {
-        let found = self.bucket.children(prefix, usize::MAX).map_err(|failure| failure.on("list", ""))?;
-        let Children { names, odd, .. } = found.unwrap_or_default();
-        let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
-        let mut steps: Vec<Step> = Vec::new();
-        for (key, why) in odd {
-            let path = [path, slash, &key.as_bytes()[prefix.len()..]].concat();
-            let why = format!("this key is no path: {why}");
-            steps.push(Step::Failed(path, Error::of_kind(FailureKind::NameRefused, "name", b"", &why)));
-        }
-        let count = names.len();
-        for (at, (name, child)) in names.into_iter().enumerate().rev() {
-            let path = [path, slash, &name[..]].concat();
-            let key = format!("{prefix}{}", key::of_name(&name));
-            let is_last = at + 1 == count;
-            let Child { object, is_directory } = child;
-            if is_directory {
-                let below = ObjectShelf::new(self.bucket.clone(), key.clone(), true, false);
-                let status = below.directory(None);
-                steps.push(Step::Object(Item { path: path.clone(), key: key.clone(), status, listed: None, is_last }));
-            }
-            if let Some(listed) = object {
-                let status = status(&self.bucket, &key, &listed);
-                let is_last = is_last && !is_directory;
-                steps.push(Step::Object(Item { path, key, status, listed: Some(listed), is_last }));
-            }
-        }
-        Ok(steps)
-    }
-
-    /// Goes through what is here and below. `is_read`: files may be opened as they were told.
-    fn steps_from(&self, levels: u32, is_read: bool, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
+    /// `is_read`: files may be opened as they were told.
+    fn go_through(&self, levels: u32, is_read: bool, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
         let (first, object) = match self.find() {
             Ok(found) => found,
             Err(error) => {
@@ -128,56 +77,14 @@ impl ObjectShelf {
                 return;
             }
         };
-        let listed = object.map(|Object { size_bytes, etag, stored, .. }| Listed {
-            key: self.key.clone(),
-            size_bytes,
-            etag,
-            stored,
-        });
         // What is read later is compared with what was told of it.
         let status = match first.kind {
             FileKind::File if is_read => FileStatus { modified: first.changed, ..first },
             _ => first,
         };
-        let item = Item { path: Vec::new(), key: self.key.clone(), status, listed, is_last: true };
-        let mut steps = vec![Step::Object(item)];
-        while let Some(step) = steps.pop() {
-            let goes_on = match step {
-                Step::Left(path) => visit(Visit::Left { path: &path }),
-                Step::Failed(path, error) => visit(Visit::Failed { path: &path, error }),
-                Step::Object(Item { path, key, status, listed, is_last }) => {
-                    let is_directory = status.is_directory();
-                    let none = Listed::default();
-                    let opener = &|| self.opener(&key, listed.as_ref().unwrap_or(&none));
-                    let goes_on = visit(Visit::Object { path: &path, status, is_last, opener });
-                    let depth = if path.is_empty() { 0 } else { 1 + path.iter().filter(|byte| **byte == b'/').count() };
-                    if is_directory && goes_on {
-                        steps.push(Step::Left(path.clone()));
-                        let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
-                        if (depth as u64) < u64::from(levels) {
-                            match self.steps(&prefix, &path) {
-                                Ok(more) => steps.extend(more),
-                                Err(error) => steps.push(Step::Failed(path.clone(), error)),
-                            }
-                        }
-                    }
-                    goes_on
-                }
-            };
-            if !goes_on {
-                return;
-            }
-        }
-    }
-
-    fn opener(&self, item_key: &str, listed: &Listed) -> Opener {
-        let (bucket, key) = (self.bucket.clone(), item_key.to_owned());
-        let Listed { size_bytes, etag, stored, .. } = listed.clone();
-        Box::new(move || {
-            let object = Object { size_bytes, etag, stored, ..Object::default() };
-            let generation = bucket.generation(&key, &object);
-            Ok(Arc::new(ObjectFile::new(bucket, key, object, generation)) as Arc<dyn SourceFile>)
-        })
+        let Object { size_bytes, etag, stored, .. } = object.unwrap_or_default();
+        let listed = Listed { key: self.key.clone(), size_bytes, etag, stored };
+        walk::through(&self.bucket, listed, status, levels, visit);
     }
 
     fn changeable(&self) -> Result<()> {
@@ -185,22 +92,6 @@ impl ObjectShelf {
             true => Err(Error::root_stays()),
             false => Ok(()),
         }
-    }
-}
-
-fn status(bucket: &Bucket, key: &str, listed: &Listed) -> FileStatus {
-    FileStatus {
-        kind: FileKind::File,
-        mode: 0o644,
-        size_bytes: listed.size_bytes,
-        allocated_bytes: listed.size_bytes,
-        owner: 0,
-        group: 0,
-        links: 1,
-        inode: bucket.number(key, &listed.etag),
-        device: bucket.storage(),
-        modified: changed(listed.stored),
-        changed: changed(listed.stored),
     }
 }
 
@@ -216,11 +107,11 @@ impl Shelf for ObjectShelf {
 
     /// Not by way of `walk`: what is only listed has the time that its writer gave it.
     fn list(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Surveyed) -> bool) {
-        self.steps_from(levels, false, &mut |found| Surveyed::of(found).is_none_or(&mut *visit));
+        self.go_through(levels, false, &mut |found| Surveyed::of(found).is_none_or(&mut *visit));
     }
 
     fn walk(&self, levels: u32, _: &Arc<Slots>, visit: &mut dyn FnMut(Visit<'_>) -> bool) {
-        self.steps_from(levels, true, visit);
+        self.go_through(levels, true, visit);
     }
 
     fn make(&self, may_be_there: bool) -> Result<bool> {
@@ -308,7 +199,7 @@ impl Shelf for ObjectShelf {
                             directories.insert(self.bucket.number(&listed.key[..=prefix.len() + slash], ""));
                         }
                         if !listed.key.ends_with('/') {
-                            tally.count(&status(&self.bucket, &listed.key, listed));
+                            tally.count(&of_file(&self.bucket, &listed.key, listed));
                         }
                     }
                 }

@@ -3,6 +3,7 @@
 //! Invariants: objects come in the order of their keys, a directory before what is in it, and each once; a key that is no path is
 //! told as a failure of that object. Directories alone are remembered.
 
+use crate::ahead::AHEAD_MAX;
 use crate::bucket::Bucket;
 use crate::calls::{Listed, Object};
 use crate::failure::Why;
@@ -10,7 +11,7 @@ use crate::key;
 use crate::known::Known;
 use crate::metadata;
 use crate::publish::PROBE_PREFIX;
-use crate::reading::{AHEAD_MAX, ObjectFile};
+use crate::reading::ObjectFile;
 use crate::upload::PART_BYTES;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection, Timestamp};
 use std::collections::HashMap;
@@ -101,7 +102,7 @@ impl ObjectSource {
         if !is_link(known) {
             return Ok(None);
         }
-        let (target, _) = self.bucket.read_whole(key, TARGET_BYTES_MAX)?;
+        let target = self.bucket.link_target(key, known)?;
         Ok((!target.is_empty()).then(|| target.into()))
     }
 }

@@ -243,7 +243,21 @@ impl Rooms {
 impl Permit {
     /// An empty buffer, which may have room already.
     pub fn buffer(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buffer)
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer
+    }
+
+    /// A buffer of so many bytes, whatever they are.
+    pub fn filled(&mut self, length: usize) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        match buffer.capacity() < length {
+            true => vec![0; length],
+            false => {
+                buffer.resize(length, 0);
+                buffer
+            }
+        }
     }
 
     /// A request carries it from here on.
@@ -256,8 +270,7 @@ impl Permit {
     }
 
     /// Gives it back, with a buffer whose bytes are not wanted any more.
-    pub fn end_with(mut self, mut buffer: Vec<u8>) {
-        buffer.clear();
+    pub fn end_with(mut self, buffer: Vec<u8>) {
         self.buffer = buffer;
     }
 }

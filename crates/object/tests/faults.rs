@@ -353,10 +353,19 @@ fn a_name_that_makes_a_key_too_long_fails_alone() {
         assert!(refused.to_string().contains("longer than 1,024 bytes"), "{refused}");
         assert_eq!(sink.begin(&entry, "stem").err().unwrap().kind, FailureKind::NameRefused);
     }
-    let fits = "n".repeat(200);
+    // Those of 1,024 bytes fit; a directory's has a slash behind it.
+    let (fits, too_long) = ("n".repeat(1024 - prefix.len()), "n".repeat(1025 - prefix.len()));
     put(&*sink, &fits, b"own", PublishRule::NoReplace).unwrap();
+    let directory = |name: &str| Entry { kind: Kind::Directory, ..file(2, name, 0) };
+    let refused = [
+        put(&*sink, &too_long, b"own", PublishRule::NoReplace),
+        sink.make_directory(&directory(&fits.replace('n', "d"))),
+    ];
+    assert_eq!(refused.map(|refused| refused.unwrap_err().kind), [FailureKind::NameRefused; 2]);
+    let below = "d".repeat(1023 - prefix.len());
+    sink.make_directory(&directory(&below)).unwrap();
     let there: Vec<_> = bed.fake.state.lock().unwrap().objects.keys().cloned().collect();
-    assert_eq!(there, [format!("{prefix}{fits}")]);
+    assert_eq!(there, [format!("{prefix}{below}/"), format!("{prefix}{fits}")]);
 }
 
 #[test]
@@ -678,7 +687,7 @@ fn a_diagnosis_names_what_is_missing_and_leaves_nothing_behind() {
     // The second request that puts it is the trial's first.
     let untried = bed();
     untried.fake.order("PUT", "/p/.thalweg", 1, 1, Fault::Status(403));
-    assert_eq!(["put", "damage"].map(seen(&untried)), [Some(Good), None]);
+    assert_eq!(["put", "damage", "conditions"].map(seen(&untried)), [Some(Good), None, Some(Note)]);
     for (method, holds, subject) in
         [("PUT", "partNumber", "multipart"), ("POST", "?uploads", "multipart"), ("GET", "/p/.thalweg", "get")]
     {
@@ -691,6 +700,22 @@ fn a_diagnosis_names_what_is_missing_and_leaves_nothing_behind() {
     read_only.fake.order("POST", "/", 0, 9, Fault::Status(403));
     let read_only = seen(&read_only);
     assert_eq!(["put", "multipart", "list"].map(read_only), [Some(Needed), Some(Needed), Some(Good)]);
+}
+
+#[test]
+fn a_diagnosis_tells_conditions_that_are_not_kept_from_those_that_were_not_tried() {
+    let found = |bed: &Bed| {
+        let place = bed.buckets.place(&location(&format!("{BUCKET}/"))).ok().unwrap();
+        let seen = place.bucket.diagnose("p/");
+        seen.into_iter().find(|one| one.subject == "conditions").unwrap().found
+    };
+    let careless = bed();
+    careless.fake.state.lock().unwrap().is_unconditional = true;
+    assert!(found(&careless).contains("does not keep"), "{}", found(&careless));
+    let untried = bed();
+    untried.fake.order("PUT", "/p/.thalweg", 1, 1, Fault::Status(403));
+    let told = found(&untried);
+    assert!(told.contains("not tried") && !told.contains("does not keep"), "{told}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use fakes::{BUCKET, Fake, Fault, SECRET};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 struct Store {
     bed: Bed,
@@ -124,6 +125,40 @@ fn small_files_are_asked_for_once_where_nothing_stands() {
     assert_eq!(store.fake.count("GET /bkt/p/d") - got, 1, "{told}");
     assert_eq!(fs::read(store.bed.path("back/d0/f0")).unwrap(), b"xxxxxxxxxxxx", "what is newer there stays");
     assert!(found("back/d2/f2").modified().unwrap() == found("src/d2/f2").modified().unwrap());
+}
+
+/// As s3fs reads them (`src/metaheader.cpp`): a mode as C reads numbers, with the kind in it; digits behind the point of a time as
+/// nanoseconds; and owners of whom no header tells are whoever mounts the bucket.
+#[test]
+fn s3fs_finds_modes_and_times_in_the_form_that_it_writes() {
+    let Some(store) = store() else { return };
+    store.bed.write("src/sub/tool", b"#!/bin/sh");
+    std::os::unix::fs::symlink("tool", store.bed.path("src/sub/link")).unwrap();
+    let time = std::time::UNIX_EPOCH + Duration::new(1_577_934_245, 5_000);
+    for (path, mode) in [("src/sub/tool", 0o751), ("src/sub", 0o750)] {
+        let path = store.bed.path(path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::File::open(&path).unwrap().set_modified(time).unwrap();
+    }
+    store.done(&["cp", "-p", "src/", &format!("s3+fake://{BUCKET}/p/")]);
+    let state = store.fake.state.lock().unwrap();
+    let header = |key: &str, name: &str| {
+        let name = format!("x-amz-meta-{name}");
+        let found = state.objects[key].meta.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.clone())
+    };
+    for (key, mode) in [("p/sub/", 0o040_750), ("p/sub/tool", 0o100_751), ("p/sub/link", 0o120_777)] {
+        // A zero in front would make it octal.
+        assert_eq!(header(key, "mode"), Some(mode.to_string()), "{key}");
+        assert!(["uid", "gid", "owner", "group"].iter().all(|name| header(key, name).is_none()), "{key}");
+        let time = header(key, "mtime").unwrap();
+        let (seconds, digits) = time.split_once('.').unwrap();
+        assert_eq!(digits.len(), 9, "{time}");
+        if key != "p/sub/link" {
+            assert_eq!((seconds.parse::<u64>(), digits.parse::<u64>()), (Ok(1_577_934_245), Ok(5_000)), "{key}");
+        }
+    }
+    assert_eq!(state.objects["p/sub/link"].bytes, b"tool");
 }
 
 /// Names that stand before and behind a slash.
@@ -406,8 +441,14 @@ fn an_endpoint_starts_while_its_store_stands_still() {
     // The kernel takes the connections, and nobody reads from them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = endpoint_of(&store, &format!("http://{}", silent.local_addr().unwrap()));
+    let began = Instant::now();
+    let listed = store.bed.run(&["ls", "lab:"]);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!((listed.code, &listed.stdout[..]), (Some(23), &b""[..]), "{}", listed.stderr);
+    let told = listed.stderr.lines().find(|line| line.contains("lab:archive")).unwrap_or_default();
+    assert!(told.contains("the endpoint's store does not answer"), "{}", listed.stderr);
     let (_, log) = server.stop();
-    assert!(log.contains("the store of a root does not answer"), "{log}");
+    assert!(log.contains("the store of the root archive does not answer"), "{log}");
 }
 
 #[test]

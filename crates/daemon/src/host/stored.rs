@@ -12,9 +12,9 @@ use model::files::{FileKind, FileStatus, Tally, Version};
 use model::name::{self, Name};
 use model::{FailureKind, JobId, Location, TransferOptions};
 use mover::files::{How, NotReached};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use store::open::{OpenSink, OpenSource, Refused, Shape, SinkRequest};
 use store::{DropBox, EachFailure, Error, OpenError, Shelf, Slots, Stopped, Stores, Surveyed, Visit};
@@ -22,14 +22,16 @@ use tracing::warn;
 use wire::message::Open;
 use wire::{CloseCode, Refusal};
 
-/// For so long the start of an endpoint waits for its stores to say that they can be served.
-const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+/// For so long the start of an endpoint waits for its stores to say that they can be served, and a listing of its roots.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an endpoint serves from stores: roots by their names, and what opens them.
 #[derive(Clone, Default)]
 pub struct StoredRoots {
     roots: BTreeMap<Name, Location>,
     stores: Stores,
+    /// Who still waits for stores that did not answer in time, by their roots.
+    silent: Arc<Mutex<BTreeMap<Name, JoinHandle<()>>>>,
 }
 
 impl std::fmt::Debug for StoredRoots {
@@ -80,7 +82,7 @@ impl Asked {
 
 impl StoredRoots {
     pub fn new(roots: BTreeMap<Name, Location>, stores: Stores) -> StoredRoots {
-        StoredRoots { roots, stores }
+        StoredRoots { roots, stores, silent: Arc::default() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -90,25 +92,7 @@ impl StoredRoots {
     /// Why one of them cannot be served, with its name. A store that cannot be reached or stands still at this moment may be there
     /// later: who uses it is told.
     pub fn check(&self) -> Result<(), (String, OpenError)> {
-        let (told, answers) = mpsc::channel();
-        let mut silent: BTreeSet<&Name> = self.roots.keys().collect();
-        for (name, root) in &self.roots {
-            let (stores, place) = (self.stores.clone(), as_directory(below(root, &[])));
-            let (called, told) = (name.clone(), told.clone());
-            let look = move || {
-                let found = stores.shelf_below(&place, b"", How::Look).map(drop);
-                // Nobody listens any more if it took too long.
-                let _ = told.send((called, found));
-            };
-            if let Err(e) = thread::Builder::new().name("look at a root".to_owned()).spawn(look) {
-                warn!(root = %name, error = %e, "a root is not looked at: no thread could be started");
-                silent.remove(name);
-            }
-        }
-        drop(told);
-        let deadline = Instant::now() + CHECK_PATIENCE;
-        while let Ok((name, found)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            silent.remove(&name);
+        for (name, found) in self.ask(|stores, place| stores.shelf_below(place, b"", How::Look).map(drop)) {
             match found {
                 Err(e @ OpenError::Refused { why: Refused::Unreachable, .. }) => {
                     warn!(root = %name, error = %e, "a root cannot be reached");
@@ -117,8 +101,41 @@ impl StoredRoots {
                 Ok(()) => {}
             }
         }
-        silent.iter().for_each(|name| warn!(root = %name, "the store of a root does not answer"));
         Ok(())
+    }
+
+    /// Asks for all roots at once. A store that does not answer in time is told as one that cannot be reached; until it answers it is
+    /// not asked again, so that it holds no more threads the longer it stands still.
+    fn ask<T: Send + 'static>(
+        &self,
+        ask: fn(&Stores, &Location) -> Result<T, OpenError>,
+    ) -> BTreeMap<Name, Result<T, OpenError>> {
+        let silent = |text: String| Err(OpenError::refused(Refused::Unreachable, text, "try again later"));
+        let waits = |name: &Name| self.silent.lock().unwrap().get(name).is_some_and(|thread| !thread.is_finished());
+        let (told, answers) = mpsc::channel();
+        let (mut asked, mut found) = (BTreeMap::new(), BTreeMap::new());
+        for (name, root) in self.roots.iter().filter(|(name, _)| !waits(name)) {
+            let (stores, place) = (self.stores.clone(), as_directory(below(root, &[])));
+            let (called, told) = (name.clone(), told.clone());
+            // Nobody listens any more if it took too long.
+            let look = move || drop(told.send((called, ask(&stores, &place))));
+            match thread::Builder::new().name("look at a root".to_owned()).spawn(look) {
+                Ok(thread) => _ = asked.insert(name.clone(), thread),
+                Err(e) => _ = found.insert(name.clone(), silent(format!("no thread for the root {name}: {e}"))),
+            }
+        }
+        drop(told);
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok((name, answer)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            asked.remove(&name);
+            found.insert(name, answer);
+        }
+        self.silent.lock().unwrap().append(&mut asked);
+        for name in self.roots.keys() {
+            let text = || silent(format!("the store of the root {name} does not answer"));
+            found.entry(name.clone()).or_insert_with(text);
+        }
+        found
     }
 
     fn source(&self, asked: &[Asked], options: &TransferOptions) -> Result<OpenSource, OpenError> {
@@ -260,9 +277,14 @@ fn stays() -> Error {
 impl RootsShelf {
     /// Each root that is gone down to: its name, whether it is the last, and what is there.
     fn each(&self, mut work: impl FnMut(&[u8], bool, Result<Box<dyn Shelf>, OpenError>) -> bool) {
-        let count = self.0.roots.len();
-        for (at, (name, root)) in self.0.roots.iter().enumerate() {
-            let shelf = self.0.stores.shelf_below(&as_directory(below(root, &[])), b"", How::Look);
+        let opened = self.0.ask(|stores, place| {
+            let shelf = stores.shelf_below(place, b"", How::Look)?;
+            // A store that was reached before may stand still by now.
+            drop(shelf.look());
+            Ok(shelf)
+        });
+        let count = opened.len();
+        for (at, (name, shelf)) in opened.into_iter().enumerate() {
             if !work(name.as_bytes(), at + 1 == count, shelf) {
                 return;
             }

@@ -41,6 +41,8 @@ const PROGRAMS: &[&str] = &[
     "iperf3",
     "socat",
     "xrdcp",
+    "davix-get",
+    "davix-put",
     "xrootd",
     "globus-url-copy",
     "globus-gridftp-server",
