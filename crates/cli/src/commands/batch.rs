@@ -8,7 +8,7 @@ use model::Exit;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Hand in many jobs at the hub, all or none, and print their ids in order
+/// Hand many jobs in to the hub, all or none, and print their ids in order
 ///
 /// FILE has one job a line, in JSON, with the keys of a job file. Jobs may name themselves with `name`, and others of the batch
 /// that they come after with `after`.
@@ -22,7 +22,7 @@ pub struct Args {
     /// The jobs; `-` reads them from standard input
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
-    /// The same key with the same batch is the same jobs, also after they have ended
+    /// Idempotency key: the same batch with the same key is not handed in twice, even after its jobs have ended
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// One JSON object for each job

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 
 /// Bound and guarantee rates of an endpoint on this host
 ///
-/// A contract is of the jobs of a peer, a user (a ticket), a class, or all of these at once, and bounds what they may have
-/// together, by the time of the week if wanted. It holds for every job of the endpoint, whoever asked for it. A running endpoint
-/// follows a change within a second.
+/// A contract covers the jobs of a peer, a user (a ticket), a class, or several of these at once, and bounds what they may
+/// have together, by the time of the week if you like. It holds for every such job of the endpoint, whoever asked for it. A
+/// running endpoint follows a change within a second.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg contract link 10Gbit\n\

@@ -32,11 +32,12 @@ use std::time::Instant;
 /// Copy files and trees to an endpoint, from one, or within this host
 ///
 /// SRC and DST are paths on this host, NAME:PATH at an endpoint (relative to its root), `[USER@]HOST:PATH` on any host
-/// that ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, or `-` for standard input or output.
-/// As in rsync, `dir/` means the contents of dir and `dir` the directory itself. DST is a directory, created if
-/// missing; only if a single file is copied to a name without a trailing slash that is not a directory is DST the new
-/// name. Write a file called `a:b` as ./a:b. gen:COUNTxSIZE generates files as they are read and null: discards what it
-/// receives, here or after NAME:, to measure a path without storage.
+/// that ssh reaches (relative to the home directory there), tw://ADDR:PORT/PATH, a store such as s3://BUCKET/KEY, davs://,
+/// sftp:// or gsiftp:// (builds with all features), or `-` for standard input or output. As in rsync, `dir/` means the
+/// contents of dir and `dir` the directory itself. DST is a directory, created if missing; only if a single file is copied
+/// to a name without a trailing slash that is not a directory is DST the new name. Write a file called `a:b` as ./a:b.
+/// gen:COUNTxSIZE generates files as they are read and null: discards what it receives, here or after NAME:, to measure a
+/// path without storage.
 ///
 /// Files that are already there with the same size and time are skipped. To resume an interrupted copy, give the same
 /// command again. Every byte is verified before its file appears.
@@ -59,11 +60,11 @@ pub struct Args {
     /// compared with what the first holder has. Repeat it for each (docs/replicas.md)
     #[arg(long, value_name = "NAME:PATH", env = "THALWEG_REPLICA")]
     replica: Vec<OsString>,
-    /// Other endpoints that see the same files as that of SRC: all of them send, each a part; or how many of the hosts of that endpoint
-    /// [default between endpoints: all that it tells of] (docs/hosts.md)
+    /// Send from several hosts, each a part: all hosts of the endpoint of SRC, N of them, or endpoints by name that see the same
+    /// files [default between endpoints: all] (docs/hosts.md)
     #[arg(long, value_name = "all|N|NAME,...", value_delimiter = ',', env = "THALWEG_HOSTS")]
     hosts: Vec<String>,
-    /// The same for the endpoint of DST: each of them receives a part
+    /// Receive at several hosts: the same for the endpoint of DST
     #[arg(long, value_name = "all|N|NAME,...", value_delimiter = ',', env = "THALWEG_TO_HOSTS")]
     to_hosts: Vec<String>,
     /// How files become durable before they appear: one by one, in groups, or without waiting
@@ -97,7 +98,7 @@ pub struct Args {
     /// as auto/ring. auto measures both, in less than 2 ms; see --explain
     #[arg(long, value_name = "CIPHER[/LIBRARY]", default_value = "auto", env = "THALWEG_CIPHER")]
     cipher: net::cipher::Wanted,
-    /// How storage is read and written; auto probes the file system
+    /// How storage is read and written; auto finds out which way suits it
     #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]
     engine: Engine,
     /// Blocks in flight for each stream where storage is read and written through io_uring, such as 8 or 4,32; 0 leaves it to the

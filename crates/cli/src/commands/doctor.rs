@@ -38,13 +38,13 @@ const RTT_MIN: Duration = Duration::from_micros(1);
 /// announced before it is made, with the command that undoes it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
-\x20   thalweg doctor                                   this host, for a long path at its interface's rate\n\
-\x20   thalweg doctor lab                               also the other side, over the measured round trip\n\
-\x20   thalweg doctor s3+lab://archive/                  a bucket: keys, rights, clock, checksums, conditions\n\
-\x20   thalweg doctor gsiftp://door/data/                a directory of a GridFTP, FTP or SFTP server\n\
-\x20   thalweg doctor --rate 100Gbit --rtt 88ms         for a path that is planned\n\
-\x20   thalweg doctor --profile zettar                  compared with published settings\n\
-\x20   sudo thalweg doctor lab --apply | tee undo.sh    mend what is safe, keep the way back\n\n\
+\x20   thalweg doctor                                        this host, for a long path at its interface's rate\n\
+\x20   thalweg doctor lab                                    also the other side, over the measured round trip\n\
+\x20   thalweg doctor s3+lab://archive/                      a bucket: keys, rights, clock, checksums, conditions\n\
+\x20   thalweg doctor gsiftp://door/data/                    a directory of a GridFTP, FTP or SFTP server\n\
+\x20   thalweg doctor --rate 100Gbit --rtt 88ms              for a path that is planned\n\
+\x20   thalweg doctor --profile zettar                       compared with published settings\n\
+\x20   sudo thalweg doctor --rtt 88ms --apply | tee undo.sh  fix what is safe, keep the way back\n\n\
 --profile zettar or esnet: compare with this published set of settings as well; any other name is a profile of the\n\
 configuration file")]
 pub struct Args {

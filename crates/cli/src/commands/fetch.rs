@@ -34,7 +34,7 @@ const PUBLIC_KEY_BYTES_MAX: u64 = 4096;
 /// Asks every holder for the set's note and takes the latest that the right key signed; one with a lower serial than was seen before is
 /// refused. Every chunk is compared with the catalogue before it counts, so a holder that is wrong costs its own share and no more.
 /// Files that are already there with the size and time of the catalogue are skipped. The same command continues after an interruption,
-/// and brings what is new after the set was published again. What was fetched is on offer to others, where an endpoint serves it.
+/// and brings what is new after the set was published again. An endpoint can serve what was fetched to others in turn.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg fetch example.org/climate/cmip3 copy/ --from lab:cmip3 --signer climate.key.pub\n\
@@ -44,7 +44,7 @@ pub struct Args {
     /// The name of the set, or blake3: and the digest that `thalweg publish` printed
     #[arg(value_name = "NAME|blake3:HEX")]
     set: String,
-    /// The directory that it goes to, made where it is missing [default: one of the set's name, here]
+    /// The directory that it goes to, made if it is missing [default: one of the set's name, here]
     #[arg(value_name = "DIR")]
     directory: Option<OsString>,
     /// A holder: an endpoint, or the set's directory there. Repeat it for each; endpoints that the note names and this host knows are

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 /// Copy files while they are written, and files that come later
 ///
-/// What is in SRC is copied, what comes is followed, and nothing is removed. The bytes of a file that grows travel as they are
-/// written, out of sight at the destination unless --show prefix is given. When the file is complete, by the rule of --until, the source is read once more and
-/// compared with what arrived; only then does the file appear, whole, under its final name. Runs until it is stopped, or until
-/// --end.
+/// Files that are in SRC are copied, new ones are followed as they appear, and nothing is removed. The bytes of a file that
+/// grows travel as they are written, and stay out of sight at the destination unless --show prefix is given. When the file is
+/// complete, by the rule of --until, the source is read once more and compared with what arrived; only then does the file
+/// appear, whole, under its final name. Runs until it is stopped, or until --end.
 #[derive(clap::Args, Debug)]
 // Those of `cp` have the same name, and a group each.
 #[group(skip)]

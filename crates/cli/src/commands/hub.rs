@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Keep a queue of jobs between endpoints, and see to it that each is done
 ///
 /// Runs in the foreground until SIGTERM. Jobs are handed in with `thalweg submit` and `thalweg batch`, looked at with `thalweg
-/// queue` and `thalweg job`. The hub opens no data: endpoints carry its jobs out, and go on while it is away. With --listen it is
+/// queue` and `thalweg job`. The hub touches no data: endpoints carry its jobs out, and go on while it is away. With --listen it is
 /// reached from other hosts and by browsers: `thalweg token` makes what they need, `thalweg console` lets a browser in.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_secs(1);
 \x20   thalweg endpoint add siteA --ticket-file ticketA --hub\n\
 \x20   thalweg submit job.toml")]
 pub struct Args {
-    /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; no other program's
+    /// Where the hub keeps its identity, the endpoints that it knows, and hub.db; shared with no other program
     #[arg(long, value_name = "DIR", env = "THALWEG_STATE_DIR", required = true)]
     state_dir: Option<PathBuf>,
     /// Serve this directory as well, as the endpoint `here`, by a process of its own
@@ -57,7 +57,7 @@ pub struct Args {
     /// The private key of that certificate, in PEM, readable by this user only
     #[arg(long, value_name = "FILE", requires = "cert_file", env = "THALWEG_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// A file of channels by which the hub tells what became of jobs (docs/hub.md)
+    /// A file of channels through which the hub reports what became of jobs (docs/hub.md)
     #[arg(long, value_name = "FILE", env = "THALWEG_CHANNELS")]
     channels: Option<PathBuf>,
     /// Answer Prometheus at /metrics: a port on loopback, a numeric address with a port, or unix:PATH
@@ -78,8 +78,8 @@ enum Action {
 enum Audit {
     /// Check that no line of the audit log was changed, removed or cut off, and print the newest digest
     ///
-    /// Each line names the digest of the one before it, and a file beside the database says how far it had come. Whoever rewrote all
-    /// of that is found by a digest that was kept elsewhere: the hub's log has the newest one whenever it starts.
+    /// Each line names the digest of the one before it, and a file beside the database says how far it had come. If somebody
+    /// rewrote all of that, only a digest kept elsewhere shows it: the hub's own log names the newest one at each start.
     #[command(after_help = "Example:\n\x20   thalweg hub audit verify --state-dir ~/.local/state/thalweg-hub")]
     Verify(Verify),
     /// Print the audit log of the running hub: one JSON object a line

@@ -11,13 +11,13 @@ const HEAD: &str = "\
 # What works with what
 
 Printed by `thalweg matrix` from the table in which every `cp`, `sync`, `mv`, `check` and `follow` is looked up before anything is
-opened. What is refused there ends with exit code 2 before anything moves, and says why and what to do instead. Everything else works:
+opened. What the table refuses ends with exit code 2 before anything moves, with the reason and what to do instead. Everything else works:
 a test runs every pair of source and destination with every verb, and every option with every verb and each kind of source and
 destination.
 
 Kinds of source and destination: `path` is one on this host, `endpoint` one that `thalweg endpoint add` knows or `tw://ADDR:PORT/PATH`,
 `ssh host` any other `HOST:PATH`; `s3://` includes `s3+NAME://`, `davs://` `dav://`, `https://` `http://`, and `gsiftp://` `ftp://` and
-`sshftp://`. What an endpoint serves may be a directory or a store of its own: it refuses then what that store cannot do.
+`sshftp://`. What an endpoint serves may be a directory or a store of its own; it refuses what that store cannot do.
 
 A source that grows is a path for `follow`; `cp` and `sync` copy it as it is, and report a file that changes meanwhile (exit code 24).
 ";
@@ -25,8 +25,8 @@ A source that grows is a path for `follow`; `cp` and `sync` copy it as it is, an
 const BETWEEN: &str = "\
 ## Options
 
-An option is refused where the second column holds; everywhere else it works, as far as the command has it. One that would only have no
-effect (`*`) is refused where it was typed. A variable or a setting stands for all commands and is passed over where it has none.
+An option is refused in the cases of the second column; everywhere else it works, if the command has it. One that would merely have no
+effect (`*`) is refused only if it was typed: a variable or a setting is meant for all commands, and is ignored where it has none.
 
 | option | refused | why | instead |
 |---|---|---|---|
@@ -45,7 +45,7 @@ fn page(program: &Command) -> String {
     }
     text.push_str("\n## Why a pair is refused\n\n");
     for (number, rule) in reasons.iter().enumerate() {
-        text.push_str(&format!("{}. {}: {}\n", number + 1, words(rule.why), words(rule.instead)));
+        text.push_str(&format!("{}. {} ({})\n", number + 1, words(rule.why), words(rule.instead)));
     }
     text.push('\n');
     text.push_str(BETWEEN);

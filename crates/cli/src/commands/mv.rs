@@ -28,8 +28,8 @@ use std::time::Instant;
 /// DST is a directory if one exists, or if it ends in a slash; otherwise it is the new name of the single SRC. A slash
 /// after SRC has no meaning. Within one file system or one endpoint a move is a rename, in one step. Otherwise
 /// everything is copied durably, as with `cp -pogHAX`; then both sides digest what they have, and only files that are the
-/// same are removed from the source. What of owners, modes, attributes and hard links could not be kept is said. Files that could
-/// not be copied, or changed meanwhile, stay where they were. Where files are selected, only those move, and never by a
+/// same are removed from the source. Owners, modes, attributes and hard links that could not be kept are reported. Files that
+/// could not be copied, or changed meanwhile, stay where they were. Where files are selected, only those move, and never by a
 /// rename.
 #[derive(clap::Args, Debug)]
 #[command(

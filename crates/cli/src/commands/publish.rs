@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 ///
 /// Reads every file below DIR and writes, into DIR/.thalweg-set, a catalogue of their BLAKE3 digests and a signed note with a serial that
 /// rises each time. Serve DIR, or a directory above it, with `thalweg serve`; whoever fetches the set compares every byte with the
-/// catalogue, so it may come from anybody. Published again, only files whose size or time has changed are read.
+/// catalogue, so it may come from anybody. Later publications read only the files whose size or time has changed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg publish /data/cmip3 --as example.org/climate/cmip3 --key climate.key\n\
@@ -35,7 +35,7 @@ pub struct Args {
     /// The name of the set, such as example.org/climate/cmip3
     #[arg(long = "as", visible_alias = "name", value_name = "NAME", env = "THALWEG_AS")]
     name: String,
-    /// The key that signs, made where the file is missing; the public half is in FILE.pub [default: this host's identity]
+    /// The key that signs, made if the file is missing; the public half is in FILE.pub [default: this host's identity]
     #[arg(long, value_name = "FILE", env = "THALWEG_KEY")]
     key: Option<PathBuf>,
     /// The key that signed until now, where --key takes over: a change needs both

@@ -28,7 +28,8 @@ enum Action {
 /// manage, with commas between them. The rule covers PATH and what is below it. With `until` and a moment such as
 /// 2027-03-01T06:00:00Z it expires.
 ///
-/// Somebody who is no administrator shares in this way what it may do itself where it has `manage`, for 90 days at most.
+/// Whoever is not an administrator can share in this way what they may do themselves where they have `manage`, for at most
+/// 90 days.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg rule add 'allow token:ci read,write siteA:results'\n\

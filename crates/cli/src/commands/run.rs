@@ -11,12 +11,12 @@ use std::path::PathBuf;
 
 /// Carry out a job file on this host
 ///
-/// The same file that `thalweg submit` hands in at a hub; here sources and destination may also be on this host. What only a hub
-/// heeds (start and end times, windows, priority, jobs that come first) is left out.
+/// The same file that `thalweg submit` hands in to a hub; here sources and destination may also be on this host. What only a hub
+/// heeds (start and end times, windows, priority, jobs that come first) is ignored.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg run job.toml\n\
-where job.toml is such as\n\
+where job.toml has, for example,\n\
 \x20   source = \"run7/\"\n\
 \x20   destination = \"siteB:archive/run7/\"\n\
 \x20   [options]\n\

@@ -23,8 +23,8 @@ enum Action {
     /// Begin a job at each of these times
     ///
     /// A time that passes while the hub is away is made up for once when it is back. While the job that began last is still open,
-    /// a time passes without another. Where the clocks change, a time that they skip is the moment of the change, and one that they
-    /// repeat is once.
+    /// a time passes without another. When the clocks change, a skipped time counts at the moment of the change, and a repeated
+    /// one once.
     #[command(after_help = "Example:\n\
 \x20   thalweg schedule add nightly --at 02:30 --days mon,tue,wed,thu,fri --zone Europe/Berlin job.toml")]
     Add(Add),
@@ -34,10 +34,10 @@ enum Action {
     /// Begin no more jobs until it is resumed
     #[command(after_help = "Example:\n\x20   thalweg schedule pause nightly")]
     Pause(One),
-    /// Go on with a paused schedule, from its next time on
+    /// Resume a paused schedule, from its next time on
     #[command(after_help = "Example:\n\x20   thalweg schedule resume nightly")]
     Resume(One),
-    /// Begin its job now, besides its times, and print its id
+    /// Begin its job now, in addition to its times, and print its id
     #[command(after_help = "Example:\n\x20   thalweg schedule run nightly")]
     Run(One),
     /// Remove a schedule; jobs that it began go on

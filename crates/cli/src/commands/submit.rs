@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 /// Of a job file, or of a batch.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Hand in a job at the hub, and print its id
+/// Hand a job in to the hub, and print its id
 ///
 /// JOB is a job file in TOML, or in JSON if it begins with a brace. Submitting the same job while it is open finds it again.
 /// With --dry-run its endpoints find out what it would do, and nothing is copied or removed; --rehearsed then hands it in.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
 \x20   thalweg submit job.toml\n\
-where job.toml is such as\n\
+where job.toml has, for example,\n\
 \x20   source = \"siteA:run7/\"\n\
 \x20   destination = \"siteB:archive/run7/\"")]
 pub struct Args {

@@ -19,8 +19,8 @@ use std::path::PathBuf;
 /// more of its runs failed than before, it regressed; if only the first bundle has runs of it, that is inconclusive.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 no loss of the tolerance, 25 something regressed, 26 inconclusive, 2 a bundle is missing or \
-damaged.\n\n\
+    after_help = "Exit codes: 0 no loss as large as the tolerance, 25 something regressed, 26 inconclusive, 2 a bundle is \
+missing or damaged.\n\n\
 Examples:\n\
 \x20   thalweg bench compare --earlier RELEASED --no-rivals --rounds 30 --no-ceilings --out gate && thalweg bench diff gate\n\
 \x20   thalweg bench diff results/released results/today"

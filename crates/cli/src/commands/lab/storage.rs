@@ -28,7 +28,7 @@ pub struct Args {
     /// Reads and writes together, in bytes per second, such as 200MiB [default: unlimited]
     #[arg(long, value_name = "SIZE", value_parser = model::quantity::parse_bytes, env = "THALWEG_RATE")]
     rate: Option<u64>,
-    /// Stand still for the first time in every second one, such as 5s/20s
+    /// Stand still now and then: 5s/20s for 5 of every 20 seconds
     #[arg(long, value_name = "TIME/TIME", value_parser = stall, env = "THALWEG_STALL")]
     stall: Option<(Duration, Duration)>,
     /// How much of the first period is over at the start; with 0 it begins by standing still

@@ -15,7 +15,7 @@ pub enum Action {
     /// Put the event logs of several endpoints into one order
     ///
     /// An endpoint keeps its events in `events.jsonl` in its state directory. Clocks that cannot be right are corrected as little as
-    /// possible, so that nothing happens before what caused it, and the correction is said. Prints JSON lines.
+    /// possible, so that nothing happens before what caused it, and corrections are reported. Prints JSON lines.
     #[command(after_help = "Example:\n\x20   thalweg log merge siteA/events.jsonl siteB/events.jsonl")]
     Merge(Files),
     /// Show the rate of all jobs together over time, from event logs

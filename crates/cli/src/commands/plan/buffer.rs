@@ -27,8 +27,8 @@ pub struct Args {
     /// How much there is in all
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, env = "THALWEG_VOLUME")]
     volume: u64,
-    /// That storage stands still for the first time in every second one, such as 5s/20s; --out is its rate when it moves. The
-    /// answer then also has what a path of the rate --in carries for long with 4 streams and chunks of 8 MiB, and how large the
+    /// Storage that stands still now and then: 5s/20s for 5 of every 20 seconds; --out is its rate when it moves. The
+    /// answer then also has what a path of the rate --in carries on average with 4 streams and chunks of 8 MiB, and how large the
     /// buffer must be to leave it undisturbed
     #[arg(long, value_name = "TIME/TIME", value_parser = stall, env = "THALWEG_STALL")]
     stall: Option<(Duration, Duration)>,
@@ -118,7 +118,7 @@ fn stalls(args: &Args, sink: Stalling) -> Result<Exit> {
     }
     line(&format!("received  after {}", duration(times.received_seconds)));
     line(&format!("durable   after {}", duration(times.delivered_seconds)));
-    line(&format!("carried   {} for long", Rate::over(carried as u64, 1.0)));
+    line(&format!("carried   {} in the long run", Rate::over(carried as u64, 1.0)));
     match smallest {
         Some(bytes) => line(&format!("smallest  {} leave the path undisturbed", ByteCount(bytes.ceil() as u64))),
         None => line("smallest  no buffer is large enough: the storage is slower than the path on average"),
