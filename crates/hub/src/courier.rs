@@ -9,11 +9,12 @@
 //!   round trip than can be said in one.
 //! - A census says what was true when it was asked for: orders taken later are not missed in it (`Census::as_of`).
 
-use crate::order::{order_id, warrant_id};
-use daemon::hand_in::{Desk, HandIn, TAKES_NONE, Told};
+use crate::crews::{Crews, Outcome};
+use crate::order::{Attempt, warrant_id};
+use daemon::hand_in::{Desk, TAKES_NONE, Told};
 use daemon::{Endpoint, EndpointBook, Error};
-use model::order::{Kind, Role, Steer};
-use model::{Class, Exit, JobId, Pin, TransferSpec};
+use model::order::Steer;
+use model::{Class, Exit, JobId, Pin};
 use net::Identity;
 use queue::Answer;
 use std::collections::{HashSet, VecDeque};
@@ -23,6 +24,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
+use transfer::HostShare;
 
 /// Errands that are run at once over one session: it has 4 requests open at most, and one of them looks or is somebody's who asks.
 const RUNNERS_OF_DESK: usize = 3;
@@ -40,16 +42,6 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The longest answer in a census; then it is not known what is missing.
 const TOLD_MAX: usize = 1024;
 
-/// An attempt of a job, as it is handed in.
-pub struct Attempt {
-    pub job: JobId,
-    pub attempt: u32,
-    pub kind: Kind,
-    pub role: Role,
-    pub peer: String,
-    pub spec: TransferSpec,
-}
-
 pub enum Errand {
     HandIn(Box<Attempt>),
     /// Has it tried at once, with a new warrant.
@@ -60,6 +52,11 @@ pub enum Errand {
     /// Of an order that another endpoint carries out here.
     Revoke {
         order: JobId,
+    },
+    /// Of parts that several hosts had of a job that has ended: no host lets anybody in for them any more.
+    RevokeParts {
+        job: JobId,
+        parts: Vec<JobId>,
     },
     Forget {
         order: JobId,
@@ -94,10 +91,17 @@ pub enum Word {
         order: JobId,
     },
     Census(Census),
-    /// With what failed in it.
+    /// How an order stands that several hosts carry out.
+    News {
+        endpoint: String,
+        order: JobId,
+        told: Box<Told>,
+    },
+    /// With what failed in it, and what each of several hosts has done.
     Ended {
         order: JobId,
         told: Box<Told>,
+        hosts: Vec<HostShare>,
     },
     Unreached {
         endpoint: String,
@@ -123,6 +127,7 @@ pub struct Courier {
     pub name: String,
     book: EndpointBook,
     identity: Identity,
+    crews: Arc<Crews>,
     words: SyncSender<Word>,
     /// Held to move an errand in or out.
     inbox: Mutex<Inbox>,
@@ -159,6 +164,7 @@ impl Errand {
             | Errand::Forget { order }
             | Errand::Report { order }
             | Errand::Change { order, .. } => Some((discriminant(self), *order)),
+            Errand::RevokeParts { job, .. } => Some((discriminant(self), *job)),
             Errand::HandIn(_) | Errand::Renew(_) => None,
         }
     }
@@ -198,20 +204,23 @@ fn is_untold(e: &Error, is_open: bool) -> bool {
     !is_open || matches!(e.exit, Exit::Temporary | Exit::NoSpace)
 }
 
-impl Attempt {
-    fn order<'a>(&'a self, executor: &'a Endpoint, peer: &'a Endpoint) -> HandIn<'a> {
-        let Attempt { kind, role, spec, .. } = self;
-        let job = order_id(self.job, self.attempt);
-        HandIn { job, kind: *kind, role: *role, executor, peer, spec, warrant_id: warrant_id(job) }
-    }
+fn refused(e: &Error) -> Answer {
+    Answer::Refused { code: e.exit as i32, text: e.message.clone(), hint: e.hint.clone().unwrap_or_default() }
 }
 
 impl Courier {
-    pub fn new(name: &str, book: EndpointBook, identity: Identity, words: SyncSender<Word>) -> Arc<Courier> {
+    pub fn new(
+        name: &str,
+        book: EndpointBook,
+        identity: Identity,
+        crews: Arc<Crews>,
+        words: SyncSender<Word>,
+    ) -> Arc<Courier> {
         Arc::new(Courier {
             name: name.to_owned(),
             book,
             identity,
+            crews,
             words,
             inbox: Mutex::default(),
             filled: Condvar::new(),
@@ -327,21 +336,22 @@ impl Courier {
         inbox.runners -= 1;
     }
 
-    fn run(&self, errand: Errand, at: usize) {
+    fn run(self: &Arc<Courier>, errand: Errand, at: usize) {
         let stop = || self.is_over();
         match errand {
-            Errand::HandIn(attempt) => {
-                if let Some(answer) = self.hand_in(&attempt, at) {
-                    self.say(Word::Answered { job: attempt.job, attempt: attempt.attempt, answer });
-                }
-            }
+            Errand::HandIn(attempt) => self.begin(attempt, at),
             Errand::Renew(attempt) => self.renew(&attempt, at),
+            Errand::Stop { order } if self.crews.stop(order) => {}
             Errand::Stop { order } => self.steer(order, Steer::Cancel, at),
+            // Its parts have warrants of their own, which end with them.
+            Errand::Revoke { order } if self.crews.has(order) => {}
             Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop), at),
+            Errand::RevokeParts { parts, .. } => self.crews.revoke(&parts, &self.name),
             Errand::Forget { order } => self.steer(order, Steer::Remove, at),
+            Errand::Change { order, rate, class } if self.crews.change(order, rate.as_deref(), class) => {}
             Errand::Change { order, rate, class } => self.change(order, rate.as_deref(), class, at),
             Errand::Report { order } => match self.desk_at(at).and_then(|desk| desk.ask(order, &stop)) {
-                Ok(told) => self.say(Word::Ended { order, told: Box::new(told) }),
+                Ok(told) => self.say(Word::Ended { order, told: Box::new(told), hosts: Vec::new() }),
                 // The next census asks for it again.
                 Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable) => self.lost(&e),
                 Err(_) => {}
@@ -349,13 +359,59 @@ impl Courier {
         }
     }
 
+    /// Gives an attempt to several hosts, if they may do it, else to the endpoint.
+    fn begin(self: &Arc<Courier>, mut attempt: Box<Attempt>, at: usize) {
+        let (job, number, order) = (attempt.job, attempt.attempt, attempt.id());
+        let is_alone = attempt.is_alone;
+        let answer = if self.crews.take(&attempt) {
+            let courier = self.clone();
+            let together = move || courier.work_together(attempt);
+            let Err(e) = std::thread::Builder::new().name("together".into()).spawn(together) else { return };
+            self.crews.leave(order);
+            Some(refused(&Error::new(Exit::Temporary, format!("start a thread: {e}"))))
+        } else {
+            match self.crews.inherit(&mut attempt) {
+                Ok(()) => self.hand_in(&attempt, at),
+                Err(e) => Some(refused(&e)),
+            }
+        };
+        if is_alone && answer.is_none() {
+            // What was changed of the job meanwhile reached nobody.
+            self.say(Word::RateUntold { order });
+        }
+        if let Some(answer) = answer {
+            self.say(Word::Answered { job, attempt: number, answer });
+        }
+    }
+
+    /// Has several hosts carry an attempt out. No endpoint has such an order: it counts as on its way until it ended.
+    fn work_together(self: Arc<Courier>, mut attempt: Box<Attempt>) {
+        let (job, number, order) = (attempt.job, attempt.attempt, attempt.id());
+        let show = |told: Told| self.say(Word::News { endpoint: self.name.clone(), order, told: Box::new(told) });
+        let answer = match self.crews.run(&attempt, &show) {
+            Outcome::Ended(told, hosts) => {
+                self.say(Word::Ended { order, told, hosts });
+                // Where the hub could not write that down, the endpoint misses the order from here on: it is given once more.
+                return self.say(self.taken(&attempt));
+            }
+            Outcome::Alone => {
+                attempt.is_alone = true;
+                self.send(Errand::HandIn(attempt));
+                return;
+            }
+            Outcome::Stopped => Answer::Unknown,
+            Outcome::Failed(e) => refused(&e),
+        };
+        self.say(Word::Answered { job, attempt: number, answer });
+    }
+
+    fn taken(&self, attempt: &Attempt) -> Word {
+        let stamp = self.clock.fetch_add(1, Ordering::SeqCst) + 1;
+        Word::Taken { job: attempt.job, attempt: attempt.attempt, stamp }
+    }
+
     /// What the endpoint answers, if that settles it; otherwise the next census does.
     fn hand_in(&self, attempt: &Attempt, at: usize) -> Option<Answer> {
-        let refused = |e: &Error| Answer::Refused {
-            code: e.exit as i32,
-            text: e.message.clone(),
-            hint: e.hint.clone().unwrap_or_default(),
-        };
         let (executor, peer) = match self.ends(attempt) {
             Ok(ends) => ends,
             Err(e) => return Some(refused(&e)),
@@ -367,17 +423,14 @@ impl Courier {
                 return Some(Answer::Unknown);
             }
         };
-        let handed_in = desk.hand_in(&attempt.order(&executor, &peer), &|| self.is_over());
-        let &Attempt { job, attempt, .. } = attempt;
-        let taken = || Word::Taken { job, attempt, stamp: self.clock.fetch_add(1, Ordering::SeqCst) + 1 };
-        match handed_in {
+        match desk.hand_in(&attempt.order(&executor, &peer), &|| self.is_over()) {
             Ok(()) => {
-                self.say(taken());
+                self.say(self.taken(attempt));
                 None
             }
             Err(e) if e.message.contains(TAKES_NONE) => Some(Answer::TakesNone { text: e.message }),
             Err(e) if !desk.is_open() || e.exit == Exit::Interrupted => {
-                self.say(taken());
+                self.say(self.taken(attempt));
                 self.lost(&e);
                 None
             }
@@ -497,6 +550,12 @@ impl Courier {
 mod tests {
     use super::*;
 
+    fn courier(dir: &tempfile::TempDir, book: &EndpointBook, words: SyncSender<Word>) -> Arc<Courier> {
+        let identity = Identity::generate().unwrap();
+        let crews = Crews::new(book.clone(), identity.clone(), dir.path());
+        Courier::new("a", book.clone(), identity, crews, words)
+    }
+
     #[test]
     fn errands_go_over_the_first_session_that_has_room() {
         let mut inbox = Inbox::default();
@@ -511,7 +570,7 @@ mod tests {
     fn an_endpoint_that_is_away_is_not_dialled_as_often_as_one_that_has_orders() {
         let (dir, (words, said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
         let book = EndpointBook::new(dir.path().join("endpoints"));
-        let courier = Courier::new("a", book, Identity::generate().unwrap(), words);
+        let courier = courier(&dir, &book, words);
         courier.open.store(1, Ordering::Relaxed);
         assert!(!courier.look_once() && matches!(said.recv(), Ok(Word::Unreached { .. })));
         assert_eq!((pause(false, true), pause(true, true), pause(true, false)), (LOOK_AWAY, LOOK, LOOK_IDLE));
@@ -542,7 +601,7 @@ mod tests {
     fn a_session_is_left_where_its_name_has_another_key() {
         let (dir, (words, _said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
         let book = EndpointBook::new(dir.path().join("endpoints"));
-        let courier = Courier::new("a", book.clone(), Identity::generate().unwrap(), words);
+        let courier = courier(&dir, &book, words);
         let (before, after) = (book.get("a").unwrap(), Pin([9; 32]));
         assert!(courier.is_still(before.pin));
         let replaced = Endpoint { pin: after, ..before.clone() };

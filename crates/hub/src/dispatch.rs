@@ -1,13 +1,14 @@
 //! The orders that are out, and the errands that go with them.
 
-use crate::courier::{Attempt, Courier, Errand, Word};
+use crate::courier::{Courier, Errand, Word};
 use crate::job_file::Wish;
-use crate::order::order_id;
+use crate::order::{Attempt, order_id};
 use crate::owner::{Order, Owner};
+use crate::reader::Live;
 use crate::{Error, Result};
 use model::order::Role;
 use model::{Exit, JobId};
-use queue::{Action, Answer, Job};
+use queue::{Action, Answer, Job, Status};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -53,11 +54,25 @@ impl Owner {
     }
 
     pub(crate) fn courier(&mut self, endpoint: &str) -> Arc<Courier> {
-        let make = || Courier::new(endpoint, self.book.clone(), self.identity.clone(), self.words.clone());
+        let make = || {
+            let (book, identity) = (self.book.clone(), self.identity.clone());
+            Courier::new(endpoint, book, identity, self.crews.clone(), self.words.clone())
+        };
         let courier = self.couriers.entry(endpoint.to_owned()).or_insert_with(make).clone();
         let open = self.orders.values().filter(|order| *order.endpoint == *endpoint).count();
         courier.open.store(open, Ordering::Relaxed);
         courier
+    }
+
+    /// With what ended otherwise than well nobody goes on: hosts that the hub does not reach are let in nowhere any more.
+    pub(crate) fn revoke_parts(&mut self, changes: &[Job]) {
+        let is_over = |job: &&Job| job.status.is_end() && !matches!(job.status, Status::Succeeded | Status::Partial);
+        for job in changes.iter().filter(is_over) {
+            let parts = self.crews.left(job.id);
+            for end in [&job.facts.from, &job.facts.to].into_iter().filter(|_| !parts.is_empty()) {
+                self.courier(end).send(Errand::RevokeParts { job: job.id, parts: parts.clone() });
+            }
+        }
     }
 
     pub(crate) fn act(&mut self, action: Action) {
@@ -100,6 +115,7 @@ impl Owner {
         match self.attempt(id, attempt, role) {
             Ok(order) => {
                 info!(job = %id, attempt, endpoint, role = role.word(), "order given");
+                self.expect(id, format!("its order is on its way to {endpoint}"));
                 let courier = self.courier(endpoint);
                 courier.send(Errand::HandIn(order));
                 courier.look();
@@ -110,6 +126,13 @@ impl Owner {
                 self.hear(now, Word::Answered { job: id, attempt, answer });
             }
         }
+    }
+
+    /// Says why nothing is known yet of a job that runs.
+    pub(crate) fn expect(&self, id: JobId, why: String) {
+        let work = self.queue.get(id).map(|job| job.work).unwrap_or_default();
+        let live = Live { work, bottleneck: why.into(), ..Live::default() };
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_insert(live);
     }
 
     /// Has an order tried at once, with a new warrant.
@@ -127,6 +150,9 @@ impl Owner {
             Role::Sends => facts.to.to_string(),
             Role::Fetches => facts.from.to_string(),
         };
-        Ok(Box::new(Attempt { job, attempt, kind, role, peer, spec }))
+        // Several hosts would begin anew with large files after each window.
+        let is_small = self.queue.get(job).is_some_and(|job| job.work.is_small() == Some(true));
+        let is_for_one = is_small || facts.windows.is_some();
+        Ok(Box::new(Attempt { job, attempt, kind, role, peer, spec, is_for_one, is_alone: false }))
     }
 }

@@ -8,13 +8,14 @@ use crate::owner::{Order, Owner};
 use crate::reader::Live;
 use crate::rows::Report;
 use daemon::hand_in::Told;
-use model::JobId;
 use model::order::Role;
+use model::{Exit, JobId};
 use queue::{Answer, Now, Status};
 use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tracing::warn;
+use transfer::HostShare;
 
 /// Attempts that a copy of the database may be behind.
 const ATTEMPTS_AHEAD: u32 = 64;
@@ -39,7 +40,8 @@ impl Owner {
                     self.group.heard.push(endpoint);
                 }
             }
-            Word::Ended { order, told } => self.ended(now, order, &told),
+            Word::News { endpoint, order, told } => self.note(now, &endpoint, order, &told),
+            Word::Ended { order, told, hosts } => self.ended(now, order, &told, &hosts),
             Word::Census(census) => self.count(now, census),
         }
     }
@@ -78,7 +80,10 @@ impl Owner {
         let mut seen = HashSet::with_capacity(told.len());
         for (id, told) in told {
             seen.insert(id);
-            self.note(now, &endpoint, id, &told);
+            // How that one stands is not one host's to say.
+            if !self.crews.has(id) {
+                self.note(now, &endpoint, id, &told);
+            }
         }
         if is_whole {
             let is_missing = |id: &JobId, order: &Order| {
@@ -134,6 +139,8 @@ impl Owner {
         match status {
             // It may be of a job that could not be read back.
             _ if !self.knows_all => {}
+            // A part of a job that several hosts carry out. What they leave is looked at afterwards.
+            _ if self.crews.has_part(order) => {}
             _ if status.is_end() => _ = self.courier(endpoint).send(Errand::Forget { order }),
             Status::Stopping => {}
             _ => {
@@ -147,13 +154,13 @@ impl Owner {
         let Some(order) = self.orders.get(&id).filter(|order| *order.endpoint == *endpoint) else {
             return self.end_unknown(endpoint, id, told.status());
         };
-        let (job, attempt) = (order.job, order.attempt);
+        let (job, attempt, by) = (order.job, order.attempt, order.endpoint.clone());
         let has_failures = told.ended.as_ref().is_some_and(|ended| ended.code != 0 || ended.files_failed > 0);
         match answer(told) {
             Answer::Ended(_) if has_failures => {
                 self.courier(endpoint).send(Errand::Report { order: id });
             }
-            Answer::Ended(_) => self.ended(now, id, told),
+            Answer::Ended(_) => self.ended(now, id, told, &[]),
             answer => {
                 if order.rate_due.is_some_and(|at| at <= Instant::now()) {
                     self.set_rate(job, attempt, endpoint);
@@ -172,7 +179,11 @@ impl Owner {
                         bytes_reached: told.news.bytes_reached,
                         files_failed: told.news.files_failed,
                         files_skipped: told.news.files_skipped,
-                        bottleneck: order::shown(&told.news.bottleneck).into(),
+                        bottleneck: match told.status() {
+                            Status::Queued => format!("waits for its turn at {endpoint}").into(),
+                            _ => order::shown(&told.news.bottleneck).into(),
+                        },
+                        said: (!self.crews.has(id)).then(|| (by, Instant::now())),
                     };
                     self.live.lock().unwrap_or_else(PoisonError::into_inner).insert(job, live);
                 }
@@ -181,14 +192,17 @@ impl Owner {
         }
     }
 
-    pub(crate) fn ended(&mut self, now: Now, id: JobId, told: &Told) {
+    pub(crate) fn ended(&mut self, now: Now, id: JobId, told: &Told, hosts: &[HostShare]) {
         let Some(order) = self.orders.get(&id) else { return };
         let (job, attempt) = (order.job, order.attempt);
         let answer = answer(told);
-        if matches!(answer, Answer::Ended(_))
-            && let Some(text) = report(told)
+        if let Answer::Ended(ended) = &answer
+            && let Some(text) = report(told, hosts)
         {
             self.group.reports.push(Report { job, text: text.to_string(), failures: failures(told) });
+            if ended.code == Exit::Done as i32 {
+                self.crews.forget(job);
+            }
         }
         self.queue.heard(now, job, attempt, answer);
     }
@@ -198,6 +212,7 @@ impl Owner {
 mod tests {
     use super::*;
     use crate::job_file::JobFile;
+    use crate::order::Attempt;
     use crate::owner::Command;
     use crate::rows::NewJob;
     use crate::scene::{anna, jobs, start, state, until};
@@ -333,8 +348,128 @@ mod tests {
         hub.stop();
     }
 
+    #[test]
+    fn how_far_a_job_is_shown_to_be_does_not_fall_with_another_attempt_or_another_hub() {
+        let dir = state();
+        let (_, order) = with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        let reached = |bytes_reached| {
+            let news = OrderNews { status: Status::Running as u32, bytes_reached, ..OrderNews::default() };
+            vec![(order, Told { news, ended: None, events: None })]
+        };
+        assert_eq!(jobs(&hub)[0].bottleneck.as_deref(), Some("a is asked how far it is"));
+        says(&hub, "a", reached(50));
+        until(|| jobs(&hub)[0].bytes_reached == 50);
+        says(&hub, "a", reached(10));
+        hub.stop();
+        drop(hub);
+        let hub = start(dir.path(), Channels::default());
+        assert_eq!(jobs(&hub)[0].bytes_reached, 50);
+        hub.stop();
+    }
+
     fn is_on_its_way(hub: &Hub, errand: Errand) -> bool {
         hub.look(move |owner| owner.courier("a").has(&errand)).unwrap()
+    }
+
+    /// A job whose order several hosts carry out, at `a` among others: the job, and its order.
+    fn together(hub: &Hub, dir: &Path) -> (JobId, JobId) {
+        std::fs::write(dir.join("endpoints").join("a.hosts"), "[]").unwrap();
+        let wish = JobFile::from_json(r#"{"source":"a:x/","destination":"b:y"}"#).unwrap().wish("unix:0").unwrap();
+        let attempt = Attempt {
+            job: JobId([1; 16]),
+            attempt: 1,
+            kind: wish.kind,
+            role: Role::Sends,
+            peer: "b".to_owned(),
+            spec: wish.spec,
+            is_for_one: false,
+            is_alone: false,
+        };
+        let (job, order) = (attempt.job, attempt.id());
+        assert!(hub.look(move |owner| owner.crews.take(&attempt)).unwrap());
+        (job, order)
+    }
+
+    #[test]
+    fn parts_that_several_hosts_have_are_not_taken_for_orders_that_no_job_has() {
+        let dir = state();
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        let (_, order) = together(&hub, dir.path());
+        let (part, other) = (JobId([9; 16]), JobId([8; 16]));
+        hub.look(move |owner| owner.crews.note_part(order, part)).unwrap();
+        let is_stopped = |order: JobId| {
+            says(&hub, "a", vec![(order, told(Status::Running, false))]);
+            is_on_its_way(&hub, Errand::Stop { order })
+        };
+        assert!(!is_stopped(part));
+        assert!(is_stopped(other), "it is nobody's, whoever is at work beside it");
+        // What is left when they have ended is nobody's either.
+        hub.look(move |owner| owner.crews.leave(order)).unwrap();
+        assert!(is_stopped(part));
+        hub.stop();
+    }
+
+    #[test]
+    fn what_several_hosts_carry_out_is_said_by_none_of_them_alone_and_ends_with_the_share_of_each() {
+        let dir = state();
+        with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        let (job, order) = together(&hub, dir.path());
+        says(&hub, "a", vec![(order, told(Status::Succeeded, true))]);
+        let mut news = told(Status::Running, false);
+        (news.news.files_done, news.news.bytes_done) = (7, 70);
+        let word = Word::News { endpoint: "a".to_owned(), order, told: Box::new(news) };
+        hub.inner.commands.send(Command::Heard(word)).unwrap();
+        until(|| hub.show(&anna(), job).unwrap().files.ok == 7);
+        assert_eq!(jobs(&hub)[0].status, "running");
+        // Nobody is asked at `a` to stop an order that it has not.
+        hub.steer(&anna(), job, queue::Verb::Cancel, None).unwrap();
+        until(|| !is_on_its_way(&hub, Errand::Stop { order }));
+        let hosts = vec![HostShare { name: "a.a2".to_owned(), files: 9, ..HostShare::default() }];
+        let word = Word::Ended { order, told: Box::new(told(Status::Succeeded, true)), hosts };
+        hub.inner.commands.send(Command::Heard(word)).unwrap();
+        until(|| jobs(&hub)[0].status == "succeeded");
+        let report = hub.show(&anna(), job).unwrap().report.unwrap();
+        assert_eq!((&report["hosts"][0]["name"], &report["hosts"][0]["files"]), (&"a.a2".into(), &9.into()));
+        hub.look(move |owner| owner.crews.leave(order)).unwrap();
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_that_several_hosts_had_under_another_hub_waits_for_no_endpoint() {
+        let dir = state();
+        let (job, _) = with_order(dir.path(), r#"{"source":"a:x/","destination":"b:y"}"#);
+        daemon::crew::note_attempt(dir.path(), job, 1).unwrap();
+        // Neither endpoint answers.
+        let hub = start(dir.path(), Channels::default());
+        until(|| jobs(&hub)[0].status != "running");
+        hub.steer(&anna(), job, queue::Verb::Cancel, None).unwrap();
+        until(|| jobs(&hub)[0].status == "cancelled");
+        hub.stop();
+    }
+
+    #[test]
+    fn parts_of_a_job_that_is_cancelled_are_taken_back_and_those_of_one_that_is_removed_forgotten() {
+        let dir = state();
+        let (job, _) = with_order(dir.path(), r#"{"source":"a:x/","destination":"b:y"}"#);
+        daemon::crew::note_attempt(dir.path(), job, 1).unwrap();
+        let known = dir.path().join("crews").join(job.to_string());
+        std::fs::write(known.join("slices.json"), format!(r#"["{}"]"#, JobId([9; 16]))).unwrap();
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        until(|| jobs(&hub)[0].status != "running");
+        assert!(!is_on_its_way(&hub, Errand::RevokeParts { job, parts: Vec::new() }), "they are taken over");
+        hub.steer(&anna(), job, queue::Verb::Cancel, None).unwrap();
+        until(|| jobs(&hub)[0].status == "cancelled");
+        assert!(is_on_its_way(&hub, Errand::RevokeParts { job, parts: Vec::new() }));
+        assert!(known.exists(), "whoever begins it anew takes them over");
+        hub.steer(&anna(), job, queue::Verb::Remove, None).unwrap();
+        until(|| !known.exists());
+        hub.stop();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::access::{Access, Principal};
 use crate::audit::Deed;
 use crate::channels::Channels;
 use crate::courier::Word;
+use crate::crews::Crews;
 use crate::events::{Missed, Ring};
 use crate::figures::Figures;
 use crate::outbox::{Posting, Tell};
@@ -96,6 +97,7 @@ impl Hub {
             let _ = heard_of.send(Command::Posted(outcome));
         });
         let posting = Posting::start(options.channels, &tell).map_err(failed)?;
+        let crews = Crews::new(book.clone(), identity.clone(), &options.state_dir);
         let owner = Owner::new(
             store,
             posting,
@@ -104,6 +106,7 @@ impl Hub {
             options.keep,
             book.clone(),
             identity.clone(),
+            crews,
             ring.clone(),
             live.clone(),
             incoming,
@@ -299,10 +302,11 @@ impl Hub {
                 self.look(move |owner| queued.into_iter().filter_map(|id| Some((id, owner.queue.why(id)?))).collect())?
             }
         };
-        let live = self.inner.live.lock().unwrap_or_else(PoisonError::into_inner);
         for job in jobs {
             let Some(id) = id_of(job) else { continue };
-            job.enliven(live.get(&id).cloned().filter(|_| job.code.is_none()), why.get(&id));
+            let before = self.inner.samples.last(id);
+            let live = self.inner.live.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+            job.enliven(live.filter(|_| job.code.is_none()), &before, why.get(&id));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! - `owner`: the one thread that has the queue and the database
 //! - `intake`: takes jobs in
 //! - `dispatch`: gives orders
-//! - `courier`: speaks with an endpoint
+//! - `courier`: speaks with an endpoint; `crews` has several hosts of one carry a job out
 //! - `hearing`: hears of orders
 //! - `recurring`: begins what has a schedule
 //! - `telling`, `outbox`: tell of jobs, by way of `channels` and `delivery`
@@ -21,7 +21,8 @@
 //! - `figures`, `metrics`: what Prometheus is told
 //!
 //! Invariants:
-//! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins.
+//! - The hub owns a job, an endpoint owns its order: what was given goes on without the hub, and the executor's word wins. What several
+//!   hosts carry out are orders for parts of it, which the hub hands out one after the other.
 //! - A change of a job and the event that tells of it are one transaction; nothing is answered or done before it is durable.
 //! - What could not be written down did not happen: the queue is then read back from the database.
 //! - One hub has a state directory. Nothing is given to an endpoint before it said what it has of ours.
@@ -51,6 +52,7 @@ mod series;
 mod samples;
 mod order;
 mod refusal;
+mod crews;
 mod courier;
 mod figures;
 mod owner;

@@ -1,12 +1,40 @@
 //! Orders as endpoints know them: what an attempt is called there, and what is told of it in the queue's words.
 
 pub use crate::audit::shown;
-use daemon::hand_in::Told;
+use daemon::Endpoint;
+use daemon::hand_in::{HandIn, Told};
 use model::name::Escaped;
-use model::order::Reason;
-use model::{FailureKind, JobId};
+use model::order::{Kind, Reason, Role};
+use model::{FailureKind, JobId, TransferSpec};
 use queue::{Answer, Ended, News, Work};
 use serde_json::{Value, json};
+use transfer::HostShare;
+
+/// An attempt of a job, as it is handed in.
+pub struct Attempt {
+    pub job: JobId,
+    pub attempt: u32,
+    pub kind: Kind,
+    pub role: Role,
+    pub peer: String,
+    pub spec: TransferSpec,
+    /// What is known of the job speaks for one host.
+    pub is_for_one: bool,
+    /// Several hosts could not do it together.
+    pub is_alone: bool,
+}
+
+impl Attempt {
+    pub fn id(&self) -> JobId {
+        order_id(self.job, self.attempt)
+    }
+
+    pub fn order<'a>(&'a self, executor: &'a Endpoint, peer: &'a Endpoint) -> HandIn<'a> {
+        let Attempt { kind, role, spec, .. } = self;
+        let job = self.id();
+        HandIn { job, kind: *kind, role: *role, executor, peer, spec, warrant_id: warrant_id(job) }
+    }
+}
 
 /// The name of one attempt's order. Another attempt has another one, so that nothing old is taken for something new.
 pub fn order_id(job: JobId, attempt: u32) -> JobId {
@@ -56,14 +84,24 @@ pub fn answer(told: &Told) -> Answer {
     }
 }
 
-/// What is kept of an attempt's end.
-pub fn report(told: &Told) -> Option<Value> {
+/// What is kept of an attempt's end, with what each of several hosts has done of it.
+pub fn report(told: &Told, hosts: &[HostShare]) -> Option<Value> {
     let ended = told.ended.as_ref()?;
-    Some(json!({"code": ended.code as i32, "message": shown(&ended.text), "hint": shown(&ended.hint),
+    let mut report = json!({"code": ended.code as i32, "message": shown(&ended.text), "hint": shown(&ended.hint),
         "files": {"ok": ended.files_done, "skipped": ended.files_skipped, "failed": ended.files_failed},
         "directories": ended.directories, "bytes": ended.bytes, "sent": ended.bytes_sent, "removed": ended.removed,
         "seconds": ended.milliseconds as f64 / 1000.0, "bottleneck": shown(&ended.bottleneck), "durable": shown(&ended.durable),
-        "failures_untold": told.events.as_ref().map_or(0, |events| events.untold)}))
+        "failures_untold": told.events.as_ref().map_or(0, |events| events.untold)});
+    if !hosts.is_empty() {
+        report["hosts"] = hosts.iter().map(share).collect();
+    }
+    Some(report)
+}
+
+fn share(host: &HostShare) -> Value {
+    let HostShare { name, files, bytes, bytes_sent: _, slices, lost, bottleneck } = host;
+    json!({"name": shown(name), "bytes": bytes, "files": files, "slices": slices, "lost": lost,
+        "bottleneck": shown(bottleneck)})
 }
 
 /// Path, kind and text of what failed.
@@ -79,7 +117,18 @@ pub fn failures(told: &Told) -> Vec<(String, String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use daemon::hand_in::OrderNews;
+    use daemon::hand_in::{OrderEnded, OrderNews};
+
+    #[test]
+    fn a_report_names_the_hosts_where_there_were_several() {
+        let ended = Some(OrderEnded::default());
+        let told = Told { news: OrderNews::default(), ended, events: None };
+        let host = HostShare { name: "a.a2".to_owned(), files: 3, slices: 2, ..HostShare::default() };
+        assert!(report(&told, &[]).unwrap().get("hosts").is_none());
+        let hosts = report(&told, &[host]).unwrap()["hosts"].take();
+        let one = json!({"name": "a.a2", "bytes": 0, "files": 3, "slices": 2, "lost": 0, "bottleneck": ""});
+        assert_eq!(hosts, json!([one]));
+    }
 
     #[test]
     fn what_an_endpoint_says_of_an_order_is_kept_up_to_a_length() {

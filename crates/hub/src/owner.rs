@@ -12,6 +12,7 @@ use crate::access::Access;
 use crate::almanac::Almanac;
 use crate::audit::{Deed, Quota};
 use crate::courier::{Courier, Word};
+use crate::crews::Crews;
 use crate::events::Ring;
 use crate::figures::Ended;
 use crate::order::order_id;
@@ -23,7 +24,7 @@ use crate::{Error, Result, unix_ms};
 use daemon::EndpointBook;
 use model::JobId;
 use net::Identity;
-use queue::{Job, Limits, Now, Queue, Status};
+use queue::{Answer, Job, Limits, Now, Queue, Status};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -64,6 +65,7 @@ pub struct Owner {
     pub limits: Limits,
     pub book: EndpointBook,
     pub identity: Identity,
+    pub(crate) crews: Arc<Crews>,
     pub ring: Arc<Ring>,
     pub live: LiveJobs,
     pub commands: Receiver<Command>,
@@ -119,6 +121,7 @@ impl Owner {
         keep: Keep,
         book: EndpointBook,
         identity: Identity,
+        crews: Arc<Crews>,
         ring: Arc<Ring>,
         live: LiveJobs,
         commands: Receiver<Command>,
@@ -132,6 +135,7 @@ impl Owner {
             limits,
             book,
             identity,
+            crews,
             ring,
             live,
             commands,
@@ -197,6 +201,7 @@ impl Owner {
         }
         self.store.mark_now();
         self.couriers.values().for_each(|courier| courier.stop());
+        self.crews.stop_all();
         self.ring.close();
     }
 
@@ -227,7 +232,10 @@ impl Owner {
             return;
         }
         let pause = match self.store.forget_old(&mut self.sweep, self.keep) {
-            Ok(true) => SWEEP_PAUSE,
+            Ok(true) => {
+                self.crews.forget_old();
+                SWEEP_PAUSE
+            }
             Ok(false) => TICK,
             Err(e) => {
                 error!(error = %e.message, "what is old cannot be forgotten");
@@ -292,6 +300,9 @@ impl Owner {
             queue.restore(now, job);
         })?;
         self.orders = orders;
+        for order in self.orders.values() {
+            self.expect(order.job, format!("{} is asked how far it is", order.endpoint));
+        }
         self.unheard = self.store.unheard()?.into_iter().collect();
         self.unheard.iter().for_each(|endpoint| self.queue.distrust(endpoint));
         self.store.schedules()?.into_iter().for_each(|stored| self.queue.put_schedule(stored.schedule));
@@ -301,6 +312,7 @@ impl Owner {
         }
         // The hub before this one may have ended between taking a rule away and cancelling what it allowed.
         withdrawn.into_iter().for_each(|id| self.cancel_withdrawn(now, id));
+        self.begin_anew(now);
         self.give_up_unknown()?;
         self.count_open();
         self.knows_all = unusable == 0;
@@ -309,6 +321,15 @@ impl Owner {
             self.courier(&endpoint.name).look();
         }
         Ok(())
+    }
+
+    /// Attempts that several hosts had under another hub: no endpoint has their orders, and none need be asked.
+    fn begin_anew(&mut self, now: Now) {
+        let orders = self.orders.values().map(|order| (order.job, order.attempt));
+        let begun: Vec<_> = orders.filter(|(job, attempt)| self.crews.was_begun(*job, *attempt)).collect();
+        for (job, attempt) in begun {
+            self.queue.heard(now, job, attempt, Answer::Unknown);
+        }
     }
 
     /// Writes down what changed, then answers and acts.
@@ -334,6 +355,8 @@ impl Owner {
                 }
                 self.note_orders(&group.changes);
                 self.note_ended(&group.changes);
+                self.revoke_parts(&group.changes);
+                group.removed.iter().for_each(|job| self.crews.forget(*job));
                 self.ring.publish(events);
                 if group.new.len() >= MANY {
                     drop(group);

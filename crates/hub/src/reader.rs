@@ -13,11 +13,13 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections that are kept.
 const KEPT_MAX: usize = 8;
 const BUSY_MAX: Duration = Duration::from_secs(2);
+/// An endpoint that has said nothing for so long may be away: it is asked ten times a second.
+const SILENT: Duration = Duration::from_secs(3);
 pub const PAGE_MAX: usize = 1000;
 /// Job files of a page, together: one more may pass it.
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -31,8 +33,29 @@ pub struct Live {
     pub bytes_reached: u64,
     pub files_failed: u64,
     pub files_skipped: u64,
-    /// What limits the rate, in a sentence; empty where that is not known.
+    /// What limits the rate, or what is waited for, in a sentence; empty where that is not known.
     pub bottleneck: Arc<str>,
+    /// The endpoint that said so, and when; none where nobody has yet, or several did.
+    pub said: Option<(Arc<str>, Instant)>,
+}
+
+impl Live {
+    /// As it is shown now: of an endpoint that is silent, what it said last is no longer known to be so.
+    pub fn now(self) -> Live {
+        let silent = self.said.as_ref().map(|(endpoint, at)| (endpoint.clone(), at.elapsed()));
+        let Some((endpoint, silent)) = silent.filter(|(_, silent)| *silent >= SILENT) else { return self };
+        let text = format!("{endpoint} has not answered for {} s; where it runs, the job goes on", silent.as_secs());
+        Live { bytes_per_second: 0, bottleneck: text.into(), ..self }
+    }
+
+    /// What is shown after this. An attempt begins at nothing and lists anew: that takes nothing away of how far the job was, and of
+    /// how much.
+    pub fn then(&self, next: Live) -> Live {
+        let bytes_reached = next.bytes_reached.max(next.work.bytes_done).max(self.bytes_reached);
+        let listed = if next.work.is_listed { 0 } else { self.work.bytes_listed };
+        let work = Work { bytes_listed: next.work.bytes_listed.max(listed), ..next.work };
+        Live { bytes_reached, work, ..next }
+    }
 }
 
 /// Shared with those who look on; held to copy a few numbers.
@@ -97,9 +120,10 @@ pub struct JobView {
     pub files: Counts,
     pub bytes: Counts,
     pub bytes_per_second: u64,
-    /// Of a running one: at the destination or on their way there. A large file is not `ok` before its end.
+    /// The most that were at the destination or on their way there in any second so far, what earlier attempts brought and what was
+    /// there before included. A large file is not `ok` before its end.
     pub bytes_reached: u64,
-    /// What limits the rate of a running one.
+    /// What limits the rate of a running one, or what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<String>,
     /// Of the last attempt that ended.
@@ -438,14 +462,17 @@ fn view(row: &Row<'_>) -> rusqlite::Result<JobView> {
 }
 
 impl JobView {
-    /// With what is known of it at this moment.
-    pub fn enliven(&mut self, live: Option<Live>, why: Option<&(Reason, String)>) {
+    /// With what is known of it at this moment, and what was shown of it before.
+    pub fn enliven(&mut self, live: Option<Live>, before: &Live, why: Option<&(Reason, String)>) {
         if let Some(live) = live {
+            let live = before.then(live.now());
             (self.files, self.bytes) = Counts::of(&live);
             self.bytes_per_second = live.bytes_per_second;
-            self.bytes_reached = live.bytes_reached;
             self.bottleneck = Some(live.bottleneck.to_string()).filter(|text| !text.is_empty());
         }
+        // Of what is newer, another attempt may not know.
+        let ended = if self.code.is_some() { self.bytes.ok } else { 0 };
+        self.bytes_reached = before.bytes_reached.max(ended);
         if let Some((reason, text)) = why {
             self.reason = Some(reason.word().to_owned());
             self.text = Some(text.clone());
@@ -459,6 +486,18 @@ mod tests {
     use crate::job_file::JobFile;
     use crate::rows::NewJob;
     use crate::store::{Group, Store};
+
+    #[test]
+    fn what_an_endpoint_said_last_is_not_told_as_if_it_were_still_so_when_it_is_silent() {
+        let live = |ago: Duration| {
+            let said = Some(("a".into(), Instant::now().checked_sub(ago).unwrap()));
+            Live { bytes_per_second: 7, bottleneck: "limited by memory".into(), said, ..Live::default() }.now()
+        };
+        let (fresh, silent) = (live(Duration::ZERO), live(SILENT));
+        assert_eq!((fresh.bytes_per_second, &*fresh.bottleneck), (7, "limited by memory"));
+        assert_eq!(silent.bytes_per_second, 0);
+        assert!(silent.bottleneck.starts_with("a has not answered for 3 s"), "{}", silent.bottleneck);
+    }
 
     #[test]
     fn a_page_of_large_jobs_has_fewer_and_says_where_the_next_one_begins() {

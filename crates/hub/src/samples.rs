@@ -2,7 +2,8 @@
 //!
 //! A thread of its own looks at what the owner last heard, so that nobody who looks on holds up the queue. The history is a file of its
 //! own, `history.db`: it may be lost, and is never in the way of a job. Invariants: memory and file are bounded; what is told of a job is
-//! told to its owner and to administrators alone.
+//! told to its owner and to administrators alone; how far a job is told to be is written down first, so that it never falls, whoever is
+//! started again.
 //!
 //! Not here: how a series stays short (`series`), changes of jobs (`events`).
 
@@ -10,6 +11,7 @@ use crate::reader::{Counts, Live, LiveJobs, Reader};
 use crate::series::{Point, Series};
 use crate::unix_ms;
 use model::JobId;
+use queue::Work;
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
@@ -87,6 +89,12 @@ impl Samples {
         }
     }
 
+    /// What was told of a job in the last second that it ran; of one that does not, how far it came.
+    pub fn last(&self, id: JobId) -> Live {
+        let state = self.shared.lock();
+        state.running.get(&id).map_or_else(|| state.reached(id), |running| running.live.clone())
+    }
+
     /// The rate of a job since it began; empty for one that was too short to be seen, or is too old.
     pub fn of_job(&self, id: JobId) -> Series {
         let state = self.shared.lock();
@@ -147,23 +155,27 @@ impl Shared {
         let owners = new.into_iter().filter_map(|id| Some((id, self.reader.job(id).ok()??.owner)));
         let owners: Vec<(JobId, String)> = owners.collect();
         let mut state = self.lock();
-        for (id, owner) in owners {
-            let series = state.kept(id).unwrap_or_default();
-            state.running.insert(id, Running { owner: owner.into(), live: Live::default(), series });
-        }
+        owners.into_iter().for_each(|(id, owner)| state.begin(id, owner.into()));
         let gone: Vec<JobId> = state.running.keys().filter(|id| !seen.contains_key(id)).copied().collect();
         for id in gone {
             let running = state.running.remove(&id);
             running.into_iter().for_each(|running| state.keep(id, at, &running.series));
         }
-        let mut all = 0u64;
+        let (mut all, mut further) = (0u64, Vec::new());
         for (id, live) in seen {
+            let live = live.now();
             all = all.saturating_add(live.bytes_per_second);
             let Some(running) = state.running.get_mut(&id) else { continue };
-            let (files, bytes) = (live.work.files_done, live.work.bytes_done.max(live.bytes_reached));
+            let live = running.live.then(live);
+            let reached = |live: &Live| (live.bytes_reached, live.work.bytes_listed);
+            if reached(&live) != reached(&running.live) {
+                further.push((id, reached(&live)));
+            }
+            let (files, bytes) = (live.work.files_done, live.bytes_reached);
             running.series.push(Point { at, files, bytes, bytes_per_second: live.bytes_per_second });
             running.live = live;
         }
+        state.keep_reached(at, &further);
         let jobs = state.running.len() as u64;
         state.total.push_back((at, all, jobs));
         if state.total.len() > TOTAL_MAX {
@@ -181,13 +193,51 @@ impl Shared {
 }
 
 impl State {
+    /// A job runs: with what is known of it from before.
+    fn begin(&mut self, id: JobId, owner: Arc<str>) {
+        let (series, live) = (self.kept(id).unwrap_or_default(), self.reached(id));
+        self.running.insert(id, Running { owner, live, series });
+    }
+
     fn keep_all(&self) {
         for (id, running) in &self.running {
             self.keep(*id, self.at, &running.series);
         }
         let Some(file) = &self.file else { return };
-        let limit = "DELETE FROM series WHERE at < (SELECT at FROM series ORDER BY at DESC LIMIT 1 OFFSET ?1)";
-        note(file.execute(limit, [KEPT_MAX]).map(drop));
+        for table in ["series", "reached"] {
+            let limit =
+                format!("DELETE FROM {table} WHERE at < (SELECT at FROM {table} ORDER BY at DESC LIMIT 1 OFFSET ?1)");
+            note(file.execute(&limit, [KEPT_MAX]).map(drop));
+        }
+    }
+
+    /// Writes down how far jobs are, and of how much.
+    fn keep_reached(&self, at: i64, further: &[(JobId, (u64, u64))]) {
+        let Some(file) = self.file.as_ref().filter(|_| !further.is_empty()) else { return };
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let put = || {
+            let all = file.unchecked_transaction()?;
+            for (id, (bytes, listed)) in further {
+                let put = "INSERT INTO reached VALUES (?1, ?2, ?3, ?4)
+                    ON CONFLICT (job) DO UPDATE SET at = excluded.at, bytes = excluded.bytes, listed = excluded.listed";
+                all.prepare_cached(put)?.execute(params![id.0, at, number(*bytes), number(*listed)])?;
+            }
+            all.commit()
+        };
+        note(put());
+    }
+
+    /// How far a job came, as it was written down.
+    fn reached(&self, id: JobId) -> Live {
+        let found = || {
+            let select = "SELECT bytes, listed FROM reached WHERE job = ?1";
+            let mut select = self.file.as_ref()?.prepare_cached(select).ok()?;
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+            select.query_row([&id.0[..]], row).ok()
+        };
+        let (bytes, listed) = found().unwrap_or_default();
+        let work = Work { bytes_listed: listed.max(0) as u64, ..Work::default() };
+        Live { bytes_reached: bytes.max(0) as u64, work, ..Live::default() }
     }
 
     fn keep(&self, id: JobId, at: i64, series: &Series) {
@@ -236,10 +286,13 @@ fn prepare(path: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS series (job BLOB PRIMARY KEY, at INTEGER NOT NULL, step INTEGER NOT NULL, points BLOB NOT NULL) STRICT;
-        CREATE INDEX IF NOT EXISTS series_by_age ON series (at);",
+        CREATE INDEX IF NOT EXISTS series_by_age ON series (at);
+        CREATE TABLE IF NOT EXISTS reached (job BLOB PRIMARY KEY, at INTEGER NOT NULL, bytes INTEGER NOT NULL, listed INTEGER NOT NULL)
+        STRICT;",
     )?;
     // Another table of that name has other columns.
     connection.prepare("SELECT job, at, step, points FROM series").map(drop)?;
+    connection.prepare("SELECT job, at, bytes, listed FROM reached").map(drop)?;
     Ok(connection)
 }
 
@@ -287,6 +340,30 @@ mod tests {
             state.file.as_ref().unwrap().query_row("SELECT count(*) FROM series", [], |row| row.get(0)).unwrap();
         assert_eq!(kept, KEPT_MAX + 1);
         assert_eq!(state.kept(JobId(0u128.to_le_bytes())), None);
+    }
+
+    #[test]
+    fn how_far_a_job_is_told_to_be_never_falls_through_attempts_and_restarts() {
+        let (dir, job) = (tempfile::tempdir().unwrap(), JobId([1; 16]));
+        let told = |shared: &Shared, bytes_reached, bytes_listed, is_listed| {
+            let work = Work { bytes_listed, is_listed, ..Work::default() };
+            shared.take(1000, HashMap::from([(job, Live { bytes_reached, work, ..Live::default() })]));
+            let state = shared.lock();
+            let told = told((&job, &state.running[&job]));
+            [&told["bytes_reached"], &told["bytes"]["listed"]].map(|number| number.as_u64().unwrap())
+        };
+        let hub = Samples { shared: Arc::new(shared(dir.path())), run: Mutex::new(None) };
+        hub.shared.lock().begin(job, "anna".into());
+        assert_eq!(told(&hub.shared, 50, 90, true), [50, 90]);
+        assert_eq!(told(&hub.shared, 0, 10, false), [50, 90], "another attempt, which lists");
+        assert_eq!(told(&hub.shared, 40, 80, true), [50, 80], "there is less by now");
+        hub.shared.take(2000, HashMap::new());
+        assert_eq!(hub.last(job).bytes_reached, 50, "it waits");
+        let other = Samples { shared: Arc::new(shared(dir.path())), run: Mutex::new(None) };
+        assert_eq!(other.last(job).bytes_reached, 50);
+        other.shared.lock().begin(job, "anna".into());
+        assert_eq!(told(&other.shared, 10, 0, false), [50, 80], "the hub is another");
+        assert_eq!(told(&other.shared, 60, 80, true), [60, 80]);
     }
 
     #[test]

@@ -302,8 +302,20 @@ fn summary(job: &Value) -> Vec<String> {
             first.push_str(&format!("; {count} {what}"));
         }
     }
-    let limited = text(report, "bottleneck");
-    if limited.is_empty() { vec![first] } else { vec![first, limited] }
+    let hosts = report["hosts"].as_array().map_or(&[][..], Vec::as_slice);
+    let limited = Some(text(report, "bottleneck")).filter(|limited| !limited.is_empty());
+    std::iter::once(first).chain(hosts.iter().map(share)).chain(limited).collect()
+}
+
+/// What one of several hosts has done.
+fn share(host: &Value) -> String {
+    let count = |what: &str| host[what].as_u64().unwrap_or(0);
+    let (files, bytes) = (counted(count("files"), "file", "files"), ByteCount(count("bytes")));
+    let mut line = format!("{}: {files}, {bytes} in {}", text(host, "name"), counted(count("slices"), "part", "parts"));
+    if count("lost") > 0 {
+        line.push_str(&format!("; {} taken over by others", count("lost")));
+    }
+    line
 }
 
 /// What an ended job failed with, as the command would have said it.

@@ -119,6 +119,7 @@ impl Hosts {
             state: &paths.state,
             common: self.common(paths),
             stop,
+            begun: &|_| {},
             tell,
             show,
         })
@@ -296,19 +297,8 @@ fn settle_names(spec: &mut TransferSpec) {
 /// What the last of the slices says, with what all of them have done.
 fn summed_up(request: &Request, done: Done, started: Instant) -> Finished {
     let quiet = Request { progress: Mode::None, ..request.clone() };
-    let mut finished = finished(&quiet, &done.last, started);
+    let mut finished = finished(&quiet, &done.told(), started);
     let ended = &mut finished.ended;
-    let sum = |of: fn(&HostShare) -> u64| done.shares.iter().map(of).sum::<u64>();
-    // The last one skips what the others have delivered, and completes what they have brought of files.
-    let before_files = sum(|one| one.files).saturating_sub(ended.files_ok);
-    ended.files_ok += before_files;
-    ended.files_skipped = ended.files_skipped.saturating_sub(before_files);
-    ended.bytes = ended.bytes.max(sum(|one| one.bytes));
-    ended.sent_bytes = sum(|one| one.bytes_sent);
-    let slowest = done.shares.iter().max_by_key(|one| one.bytes).filter(|one| !one.bottleneck.is_empty());
-    if let Some(share) = slowest {
-        ended.bottleneck.sentence = format!("{}: {}", share.name, share.bottleneck);
-    }
     ended.hosts = done.shares;
     if request.progress != Mode::None && finished.error.is_none() {
         // Where content went straight from one endpoint to the other says nothing new of several.

@@ -7,7 +7,8 @@
 use super::work::{Work, is_passing, thread};
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
-use model::files::{Found, Question, Version};
+use cluster::Weight;
+use model::files::{ALL_LEVELS, FileKind, Found, Question, Version};
 use model::{Exit, Location};
 use mover::session::{AskError, Client, Tuning};
 use std::thread::ScopedJoinHandle;
@@ -16,6 +17,8 @@ use wire::handshake::feature;
 
 /// Each takes a thread and a connection.
 const ASKED_AT_ONCE: usize = 32;
+/// So far above a destination a directory is looked for.
+const LEVELS_MAX: usize = 16;
 
 /// The senders and receivers that can be used; those that cannot be reached now are told of and left out.
 pub fn usable(work: &Work<'_>) -> Result<(Vec<Endpoint>, Vec<Endpoint>)> {
@@ -32,6 +35,69 @@ pub fn usable(work: &Work<'_>) -> Result<(Vec<Endpoint>, Vec<Endpoint>)> {
 /// Whether a path of an endpoint is a directory.
 pub fn is_directory(work: &Work<'_>, endpoint: &Endpoint, path: &[u8]) -> bool {
     look(work, endpoint, path, false).is_ok()
+}
+
+/// Whether so much lies below the source, as the first sender says.
+///
+/// # Errors
+/// When it does not say.
+pub fn holds(work: &Work<'_>, is_enough: &dyn Fn(Weight) -> bool) -> Result<bool> {
+    let endpoint = &work.senders[0];
+    let client = client(work, endpoint)?;
+    let mut found = Weight::default();
+    let paths = vec![work.spec.sources[0].path().to_vec()];
+    let question = Question::List { paths, levels: ALL_LEVELS, digest: None };
+    let listed = client.ask(&question, work.stop, &mut |record| {
+        if let Found::Object { status, .. } = &record.found
+            && status.kind == FileKind::File
+        {
+            found.add(Weight { files: 1, bytes: status.size_bytes });
+        }
+        !is_enough(found)
+    });
+    client.close();
+    match listed {
+        // Whoever has seen enough has the answer end.
+        _ if is_enough(found) => Ok(true),
+        Ok(_) => Ok(false),
+        Err(e) => Err(of_ask(endpoint, &e)),
+    }
+}
+
+/// For somebody who has to know before anything is begun whether the hosts can.
+///
+/// # Errors
+/// When they do not see the same files, do not know all that they may be told of parts, or the destination is no file system.
+pub fn can_share(work: &Work<'_>) -> Result<()> {
+    let (senders, receivers) = usable(work)?;
+    // Where nothing but a store is, there is nothing that could keep late hosts out.
+    if !is_in_files(work, &receivers[0]) {
+        return Err(Error::new(Exit::Usage, "no directory of a file system is seen at the destination"));
+    }
+    match know_ranges(work, &[senders, receivers].concat()) {
+        true => Ok(()),
+        false => Err(Error::new(Exit::Version, "not all hosts answer and know ranges of files")),
+    }
+}
+
+/// Whether a file system is at the destination; where there is nothing yet, the nearest directory above it says so. A client that is
+/// limited to a path sees none above that.
+fn is_in_files(work: &Work<'_>, receiver: &Endpoint) -> bool {
+    let Ok(client) = client(work, receiver) else { return false };
+    let path = work.spec.destination.path();
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let found = prefixes(path).into_iter().find_map(|above| {
+        let question = Question::List { paths: vec![above.to_vec()], levels: 0, digest: None };
+        ask(work, &client, receiver, &question).ok().flatten()
+    });
+    client.close();
+    found.is_some_and(|directory| directory.inode != 0)
+}
+
+/// A path and the nearest ones above it.
+fn prefixes(path: &[u8]) -> Vec<&[u8]> {
+    let is_end = |at: &usize| *at == 0 || path.get(*at).is_none_or(|byte| *byte == b'/');
+    (0..=path.len()).rev().filter(is_end).take(LEVELS_MAX).map(|at| &path[..at]).collect()
 }
 
 /// Whether all of these take a range of a file as a slice.
@@ -187,6 +253,13 @@ pub fn of_ask(endpoint: &Endpoint, e: &AskError) -> Error {
 mod tests {
     use super::*;
     use model::Pin;
+
+    #[test]
+    fn where_nothing_is_at_the_destination_the_directories_above_it_are_looked_at_from_the_nearest_on() {
+        assert_eq!(prefixes(b"in/y/z"), [&b"in/y/z"[..], b"in/y", b"in", b""]);
+        assert_eq!(prefixes(b""), [b""]);
+        assert_eq!(prefixes(&b"a/".repeat(2000)).len(), LEVELS_MAX);
+    }
 
     #[test]
     fn a_newcomer_is_compared_with_the_first_that_answers() {

@@ -3,7 +3,8 @@
 //!
 //! `crews/JOB/slices.json` below the state directory, with a lock beside it: one run of a job at a time. Where the command is given at one
 //! of several hosts that share a coordinator, it is there as well (`mirror`).
-//! What slices of all runs of the job share for files in ranges is in `run` beside it.
+//! What slices of all runs of the job share for files in ranges is in `run` beside it; `attempt` says which run it is, for
+//! whoever counts them.
 //!
 //! Invariant: a slice is in the file before a host hears of it.
 //!
@@ -15,11 +16,13 @@ use crate::error::{Error, Result};
 use crate::private_file::{self, Existing};
 use crate::serve::StateLock;
 use crate::trust;
-use model::options::INSTEAD_OF_MAX;
+use model::options::{INSTEAD_OF_MAX, Slice};
 use model::{Exit, JobId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+const DIRECTORY: &str = "crews";
 const BYTES_MAX: u64 = 1 << 20;
 /// What many runs may have left that came to nothing.
 const SLICES_MAX: usize = 4096;
@@ -36,17 +39,9 @@ impl Journal {
     /// # Errors
     /// When the same job is under way here, or what it left cannot be read.
     pub fn open(state: &Path, job: JobId, common: Option<&Common>, tell: &dyn Fn(&str)) -> Result<Journal> {
-        let directory = state.join("crews").join(job.to_string());
-        trust::make_private_directory(&state.join("crews"))?;
-        trust::make_private_directory(&directory)?;
+        let directory = make_directory(state, job)?;
         let lock = StateLock::take(&directory)?;
-        let found = private_file::read(&directory.join("slices.json"), BYTES_MAX, false)?;
-        let texts: Option<Vec<String>> = match &found {
-            None => Some(Vec::new()),
-            Some(bytes) => serde_json::from_slice(bytes).ok(),
-        };
-        let read = texts.and_then(|texts| texts.iter().map(|text| JobId::from_hex(text)).collect::<Option<Vec<_>>>());
-        let mut slices = read.ok_or_else(|| {
+        let mut slices = read(&directory)?.ok_or_else(|| {
             Error::new(Exit::Failed, format!("{} is damaged", crate::error::shown(&directory)))
                 .hint("make sure that no host still works on this job (`thalweg job ls`), and remove that directory")
         })?;
@@ -140,6 +135,83 @@ impl Journal {
     }
 }
 
+/// What one host is to be told that does the whole job alone after several have worked on it: nothing more appears then
+/// of parts that are open, and it finds what was brought of files. Nothing where none has.
+///
+/// # Errors
+/// When the job is under way here, or what was left cannot be read.
+pub fn inherited(state: &Path, job: JobId) -> Result<Option<Slice>> {
+    if !directory_of(state, job).exists() {
+        return Ok(None);
+    }
+    let journal = Journal::open(state, job, None, &|_| {})?;
+    // Of more than one can be told of, the oldest are the ones that nobody is at work on any more.
+    let first = journal.slices.len().saturating_sub(INSTEAD_OF_MAX);
+    Ok(Some(Slice { instead_of: journal.slices[first..].to_vec(), run: Some(journal.run), range: None }))
+}
+
+/// The slices of a job that are open, as far as that can be read, whether the job is under way here or not.
+pub fn left(state: &Path, job: JobId) -> Vec<JobId> {
+    read(&directory_of(state, job)).ok().flatten().unwrap_or_default()
+}
+
+/// Writes down which attempt of a job several hosts carry out, before any of them hears of it.
+pub fn note_attempt(state: &Path, job: JobId, attempt: u32) -> Result<()> {
+    let path = make_directory(state, job)?.join("attempt");
+    let text = attempt.to_string().into_bytes();
+    private_file::write(&path, &text, Existing::Replace).map_err(|e| Error::of_file("write", &path, e))
+}
+
+/// The attempt that several hosts have carried out, or do.
+pub fn attempt(state: &Path, job: JobId) -> Option<u32> {
+    let text = private_file::read(&directory_of(state, job).join("attempt"), 16, false).ok()??;
+    std::str::from_utf8(&text).ok()?.parse().ok()
+}
+
+/// Somebody else is to have it.
+pub fn forget_attempt(state: &Path, job: JobId) -> Result<()> {
+    let path = directory_of(state, job).join("attempt");
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::of_file("remove", &path, e)),
+        _ => Ok(()),
+    }
+}
+
+/// The job is done, by whomever.
+pub fn forget(state: &Path, job: JobId) {
+    let _ = std::fs::remove_dir_all(directory_of(state, job));
+}
+
+/// Forgets jobs with which nobody has gone on for so long.
+pub fn forget_old(state: &Path, age: Duration) {
+    for entry in std::fs::read_dir(state.join(DIRECTORY)).into_iter().flatten().flatten() {
+        let changed = entry.metadata().and_then(|found| found.modified());
+        if changed.is_ok_and(|at| at.elapsed().is_ok_and(|since| since > age)) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// What is open below a directory; nothing where that cannot be understood.
+fn read(directory: &Path) -> Result<Option<Vec<JobId>>> {
+    let Some(bytes) = private_file::read(&directory.join("slices.json"), BYTES_MAX, false)? else {
+        return Ok(Some(Vec::new()));
+    };
+    let texts: Option<Vec<String>> = serde_json::from_slice(&bytes).ok();
+    Ok(texts.and_then(|texts| texts.iter().map(|text| JobId::from_hex(text)).collect()))
+}
+
+fn make_directory(state: &Path, job: JobId) -> Result<PathBuf> {
+    let directory = directory_of(state, job);
+    trust::make_private_directory(&state.join(DIRECTORY))?;
+    trust::make_private_directory(&directory)?;
+    Ok(directory)
+}
+
+fn directory_of(state: &Path, job: JobId) -> PathBuf {
+    state.join(DIRECTORY).join(job.to_string())
+}
+
 /// So many parts were lost, or may be.
 pub fn full(parts: usize) -> Error {
     Error::new(Exit::Temporary, format!("{parts} parts of the job are open or lost"))
@@ -196,6 +268,46 @@ mod tests {
         assert_eq!(journal.left().len(), INSTEAD_OF_MAX + 1);
         journal.slices = numbers(SLICES_MAX).collect();
         assert_eq!(journal.begin().unwrap_err().exit, Exit::Temporary);
+    }
+
+    #[test]
+    fn whoever_goes_on_alone_is_told_of_the_newest_open_slices_and_of_the_run() {
+        let state = tempfile::tempdir().unwrap();
+        let job = JobId([7; 16]);
+        assert_eq!(inherited(state.path(), job).unwrap(), None);
+        assert!(!state.path().join(DIRECTORY).exists(), "nobody has begun it");
+        let mut journal = Journal::open(state.path(), job, None, &|_| {}).unwrap();
+        assert!(inherited(state.path(), job).unwrap_err().message.contains("in use by process"));
+        let run = journal.run();
+        journal.slices = (0..300).map(|number: u128| JobId(number.to_be_bytes())).collect();
+        let newest = journal.begin().unwrap();
+        drop(journal);
+        let slice = inherited(state.path(), job).unwrap().unwrap();
+        assert_eq!((slice.instead_of.len(), slice.instead_of.last()), (INSTEAD_OF_MAX, Some(&newest)));
+        assert_eq!((slice.run, slice.range), (Some(run), None));
+        forget_old(state.path(), Duration::from_secs(3600));
+        assert!(inherited(state.path(), job).unwrap().is_some());
+        forget_old(state.path(), Duration::ZERO);
+        assert_eq!(inherited(state.path(), job).unwrap(), None);
+        Journal::open(state.path(), job, None, &|_| {}).unwrap();
+        forget(state.path(), job);
+        assert_eq!(inherited(state.path(), job).unwrap(), None);
+    }
+
+    #[test]
+    fn which_attempt_several_hosts_carry_out_is_known_until_one_is_to_have_it() {
+        let state = tempfile::tempdir().unwrap();
+        let job = JobId([7; 16]);
+        assert_eq!((attempt(state.path(), job), left(state.path(), job)), (None, Vec::new()));
+        forget_attempt(state.path(), job).unwrap();
+        note_attempt(state.path(), job, 3).unwrap();
+        note_attempt(state.path(), job, 4).unwrap();
+        assert_eq!(attempt(state.path(), job), Some(4));
+        let mut journal = Journal::open(state.path(), job, None, &|_| {}).unwrap();
+        let open = journal.begin().unwrap();
+        assert_eq!(left(state.path(), job), [open], "while it is under way");
+        forget_attempt(state.path(), job).unwrap();
+        assert_eq!((attempt(state.path(), job), left(state.path(), job)), (None, vec![open]));
     }
 
     /// Numbers that were written down and not used void nothing.

@@ -33,13 +33,16 @@ mod work;
 use crate::error::{Error, Result};
 use crate::hand_in::{OrderNews, Told};
 use crate::hosts::Site;
-pub use cluster::Counts;
-use cluster::{Bundle, Cut, Weight};
+use cluster::{Bundle, Cut};
+pub use cluster::{Counts, Weight};
+pub use ground::{can_share, holds};
 use journal::Journal;
+pub use journal::{attempt, forget, forget_attempt, forget_old, inherited, left, note_attempt};
 use model::files::{ALL_LEVELS, FileKind, Found, Question};
 use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
 use model::{Exit, JobId, Pin, TransferSpec};
+pub use slice::revoke;
 use slice::{Carrier, Outcome, Task, steer};
 use state::{FAILURES_MAX, Part, State};
 use std::collections::BTreeSet;
@@ -70,6 +73,26 @@ pub struct Done {
     pub counts: Counts,
     /// Slices that were taken over.
     pub voided: Vec<JobId>,
+}
+
+impl Done {
+    /// What the last slice says, with what all of them have done.
+    pub fn told(&self) -> Told {
+        let mut told = self.last.clone();
+        let Some(ended) = &mut told.ended else { return told };
+        let sum = |of: fn(&HostShare) -> u64| self.shares.iter().map(of).fold(0, u64::saturating_add);
+        // It skips what the others have delivered, and completes what they have brought of files.
+        let before_files = sum(|one| one.files).saturating_sub(ended.files_done);
+        ended.files_done = ended.files_done.saturating_add(before_files);
+        ended.files_skipped = ended.files_skipped.saturating_sub(before_files);
+        ended.bytes = ended.bytes.max(sum(|one| one.bytes));
+        ended.bytes_sent = sum(|one| one.bytes_sent);
+        let busiest = self.shares.iter().max_by_key(|one| one.bytes).filter(|one| !one.bottleneck.is_empty());
+        if let Some(share) = busiest {
+            ended.bottleneck = format!("{}: {}", share.name, share.bottleneck);
+        }
+        told
+    }
 }
 
 pub struct Crew<'a> {
@@ -115,6 +138,7 @@ pub fn check(spec: &TransferSpec) -> Result<()> {
         (spec.sources.len() != 1 || !spec.replicas.is_empty(), "several sources"),
         (choice.listed.is_some(), "a list of files"),
         (options.deletion.is_some(), "removing files"),
+        (options.follow.is_some(), "following what is written"),
         (options.backup.is_some(), "--backup-dir"),
         (options.is_dry_run || options.tells_changes, "a dry run, or a list of changes"),
         (options.fidelity.hard_links, "--hard-links"),
@@ -353,7 +377,7 @@ impl Crew<'_> {
 
     fn settle(&self, task: &Task, outcome: Outcome) {
         let mut state = self.lock();
-        state.running.remove(&task.job);
+        state.forget(task.job);
         state.receivers[task.receiver].tasks -= 1;
         let mut is_receivers = false;
         let why = match outcome {
@@ -409,7 +433,7 @@ impl Crew<'_> {
 
     fn carry_out(&self, task: &Task) -> Outcome {
         let work = self.work;
-        let (still_holds, show) = (|| self.still_holds(task), |news: &OrderNews| self.show(task.job, news));
+        let (still_holds, show) = (|| self.still_holds(task), |news: &OrderNews| self.show(task, news));
         Carrier { work, still_holds: &still_holds, show: &show }.carry_out(task)
     }
 
@@ -418,9 +442,9 @@ impl Crew<'_> {
         state.failed.is_none() && task.epoch.is_none_or(|epoch| state.board.holds(epoch))
     }
 
-    fn show(&self, job: JobId, news: &OrderNews) {
+    fn show(&self, task: &Task, news: &OrderNews) {
         let mut state = self.lock();
-        state.running.insert(job, news.clone());
+        state.note(task, news);
         let (news, counts) = (state.news(), state.board.counts());
         let is_last = state.board.is_over();
         drop(state);
@@ -448,5 +472,41 @@ impl Crew<'_> {
 
     fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hand_in::OrderEnded;
+    use model::Location;
+
+    #[test]
+    fn the_result_is_the_last_slices_word_with_the_sums_of_all() {
+        let share = |name: &str, files, bytes, bottleneck: &str| {
+            let (name, bottleneck) = (name.to_owned(), bottleneck.to_owned());
+            HostShare { name, files, bytes, bytes_sent: bytes, bottleneck, ..HostShare::default() }
+        };
+        let ended = OrderEnded { files_done: 2, files_skipped: 10, files_failed: 1, bytes: 5, ..OrderEnded::default() };
+        let last = Told { news: OrderNews::default(), ended: Some(ended), events: None };
+        let counts = Counts { open: 0, all: 2, done: 2, aside: 0 };
+        let shares = vec![share("a", 4, 40, "its card"), share("a.a2", 6, 60, "the network")];
+        let done = Done { shares, last, counts, voided: Vec::new() };
+        let told = done.told().ended.unwrap();
+        assert_eq!((told.files_done, told.files_skipped, told.files_failed), (10, 2, 1));
+        assert_eq!((told.bytes, told.bytes_sent, &told.bottleneck[..]), (100, 100, "a.a2: the network"));
+        // Whatever hosts say of themselves.
+        let shares = vec![share("a", u64::MAX, u64::MAX, ""), share("a.a2", u64::MAX, u64::MAX, "")];
+        assert_eq!(Done { shares, ..done }.told().ended.unwrap().files_done, u64::MAX);
+    }
+
+    #[test]
+    fn what_follows_its_source_is_no_job_for_several_hosts() {
+        let at = |name: &str| Location::Named { name: name.to_owned(), path: b"d/".to_vec() };
+        let mut spec = TransferSpec::new(vec![at("a")], at("b"));
+        assert!(check(&spec).is_ok());
+        let text = r#"{"version":1,"sources":["a:d/"],"destination":"b:d/","until":"close"}"#;
+        spec.options.follow = serde_json::from_str::<TransferSpec>(text).unwrap().options.follow;
+        assert!(check(&spec).unwrap_err().message.contains("following"));
     }
 }

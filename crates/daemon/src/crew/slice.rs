@@ -5,15 +5,21 @@
 use super::work::{Work, is_passing};
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
-use crate::hand_in::{Desk, HandIn, OrderNews, TAKES_NONE, Told};
+use crate::hand_in::{Desk, HandIn, OrderNews, TAKES_NONE, Told, status_of};
 use cluster::{Epoch, Weight};
 use model::name::Escaped;
+use model::options::INSTEAD_OF_MAX;
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::{JobId, TransferSpec};
+use net::Identity;
 use std::time::{Duration, Instant};
 
 /// How often a slice is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// For a host that is told something.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// For one that is told of many slices.
+const REVOKING: Duration = Duration::from_secs(30);
 /// A host that does not answer for so long is lost.
 const LEASE: Duration = Duration::from_secs(15);
 /// So is a slice in which nothing moves, though its host answers.
@@ -56,7 +62,7 @@ pub enum Outcome {
 struct Seen {
     heard: Instant,
     moved: Instant,
-    marks: [u64; 6],
+    marks: [u64; 7],
 }
 
 /// Carries slices out for somebody who may take them away meanwhile.
@@ -68,19 +74,25 @@ pub struct Carrier<'a> {
 
 impl Carrier<'_> {
     pub fn carry_out(&self, task: &Task) -> Outcome {
-        let mut seen = Seen { heard: Instant::now(), moved: Instant::now(), marks: [0; 6] };
+        let mut seen = Seen { heard: Instant::now(), moved: Instant::now(), marks: [0; 7] };
         let mut desk = None;
         match self.hand_in(task, &mut desk, &seen) {
             Ok(()) => {}
             Err(e) if e.message.contains(TAKES_NONE) => return Outcome::TakesNone,
-            Err(_) if (self.work.stop)() => return Outcome::Stopped,
+            Err(_) if (self.work.stop)() => {
+                // It may have arrived.
+                if desk.is_some() {
+                    end(self.work, task);
+                }
+                return Outcome::Stopped;
+            }
             Err(e) if is_passing(&e) => return Outcome::Lost(e.message),
             Err(e) => return Outcome::Refused(e),
         }
         loop {
             let looked = self.look(task, &mut desk, &seen);
             if (self.work.stop)() {
-                steer(self.work, task, Steer::Cancel);
+                end(self.work, task);
                 return Outcome::Stopped;
             }
             if !(self.still_holds)() {
@@ -92,6 +104,10 @@ impl Carrier<'_> {
                     seen.note(&told.news);
                     (self.show)(&told.news);
                     if let Some(outcome) = judge(&told, &seen, task.patience) {
+                        if matches!(outcome, Outcome::Stuck(_)) {
+                            // It would try for itself, as long as its warrant holds.
+                            steer(self.work, task, Steer::Cancel);
+                        }
                         return outcome;
                     }
                 }
@@ -110,7 +126,7 @@ impl Carrier<'_> {
     fn hand_in(&self, task: &Task, desk: &mut Option<Desk>, seen: &Seen) -> Result<()> {
         let Task { job, role, executor, peer, spec, .. } = task;
         let desk = desk.insert(Desk::open(executor, &self.work.identity)?);
-        let (job, role, kind, warrant_id) = (*job, *role, Kind::Copy, net::random_bytes());
+        let (job, role, kind, warrant_id) = (*job, *role, Kind::Copy, warrant_id(*job));
         desk.hand_in(&HandIn { job, kind, role, executor, peer, spec, warrant_id }, &|| self.is_enough(seen))
     }
 
@@ -129,18 +145,53 @@ impl Carrier<'_> {
 
 /// Whether it listens or not: what it goes on with comes to nothing.
 pub fn steer(work: &Work<'_>, task: &Task, steer: Steer) {
+    let _ = say(work, task, steer);
+}
+
+/// Ends a slice that nobody is to take over for now. Where its host does not hear it, the other one lets nobody in for
+/// it any more.
+fn end(work: &Work<'_>, task: &Task) {
+    if say(work, task, Steer::Cancel).is_err_and(|e| is_passing(&e)) {
+        let asked = Instant::now();
+        let patient = || asked.elapsed() >= PATIENCE;
+        let _ = Desk::open(&task.peer, &work.identity).and_then(|desk| desk.revoke(warrant_id(task.job), &patient));
+    }
+}
+
+/// Has hosts let nobody in any more for slices, of many for the newest: whoever has one of them may not hear that it is over.
+pub fn revoke(slices: &[JobId], hosts: &[Endpoint], identity: &Identity) {
+    for host in hosts {
+        let Ok(desk) = Desk::open(host, identity) else { continue };
+        let asked = Instant::now();
+        let is_enough = || asked.elapsed() >= REVOKING;
+        for slice in slices.iter().rev().take(INSTEAD_OF_MAX).take_while(|_| !is_enough()) {
+            let _ = desk.revoke(warrant_id(*slice), &is_enough);
+        }
+    }
+}
+
+/// What the warrant of a slice is called: whoever knows the slice can take it back.
+fn warrant_id(slice: JobId) -> [u8; 16] {
+    let digest = net::sha256(&[&b"thalweg slice warrant 1"[..], &slice.0].concat());
+    digest[..16].try_into().expect("half of a SHA-256 is 16 bytes long")
+}
+
+fn say(work: &Work<'_>, task: &Task, steer: Steer) -> Result<()> {
     let asked = Instant::now();
-    let patient = || asked.elapsed() >= Duration::from_secs(5);
-    let _ = Desk::open(&task.executor, &work.identity).and_then(|desk| desk.steer(task.job, steer, &patient));
+    let patient = || asked.elapsed() >= PATIENCE;
+    Desk::open(&task.executor, &work.identity).and_then(|desk| desk.steer(task.job, steer, &patient))
 }
 
 impl Seen {
     fn note(&mut self, news: &OrderNews) {
         self.heard = Instant::now();
         let OrderNews { files_listed, files_done, files_skipped, files_failed, bytes_done, .. } = *news;
-        let marks =
-            [files_listed, files_done, files_skipped, files_failed, bytes_done, news.is_listing_complete.into()];
-        if marks != self.marks {
+        // What of a large file is there, which no count says before all of it is; each try begins to count anew.
+        let reached = news.bytes_reached.max(self.marks[6]);
+        let is_listed = news.is_listing_complete.into();
+        let marks = [files_listed, files_done, files_skipped, files_failed, bytes_done, is_listed, reached];
+        // One that waits for its turn has not begun.
+        if marks != self.marks || status_of(news) == Status::Queued {
             (self.marks, self.moved) = (marks, self.heard);
         }
     }
@@ -162,5 +213,36 @@ fn judge(told: &Told, seen: &Seen, patience: Duration) -> Option<Outcome> {
             Some(Outcome::Stuck(format!("nothing has moved for {} s", patience.as_secs())))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_file_that_grows_and_a_slice_that_waits_for_its_turn_are_not_stuck() {
+        let long_ago = || Instant::now().checked_sub(2 * STALL).expect("a clock that began earlier");
+        let mut seen = Seen { heard: long_ago(), moved: long_ago(), marks: [0; 7] };
+        let mut is_stuck = |status: Status, bytes_reached: u64| {
+            let news = OrderNews { status: status as u32, bytes_reached, ..OrderNews::default() };
+            seen.moved = long_ago();
+            seen.note(&news);
+            let told = Told { news, ended: None, events: None };
+            // What comes next counts from here on.
+            assert!(status != Status::Queued || seen.moved.elapsed() < STALL);
+            matches!(judge(&told, &seen, STALL), Some(Outcome::Stuck(_)))
+        };
+        assert!(is_stuck(Status::Running, 0) && !is_stuck(Status::Queued, 0));
+        assert!(!is_stuck(Status::Running, 1) && !is_stuck(Status::Running, 2));
+        // Another try that comes no further than the one before.
+        assert!(is_stuck(Status::Running, 0) && is_stuck(Status::Running, 2) && !is_stuck(Status::Running, 3));
+    }
+
+    #[test]
+    fn the_warrant_of_a_slice_is_known_to_whoever_knows_the_slice() {
+        let (one, other) = (JobId([1; 16]), JobId([2; 16]));
+        assert_eq!(warrant_id(one), warrant_id(one));
+        assert!(warrant_id(one) != warrant_id(other) && warrant_id(one) != one.0);
     }
 }

@@ -7,7 +7,7 @@ use super::slice::{STALL, Task};
 use super::work::Work;
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
-use crate::hand_in::{OrderNews, Told};
+use crate::hand_in::{OrderNews, Told, status_of};
 use cluster::{Board, Bundle, Commit, Epoch, Page, Weight};
 use model::name::Escaped;
 use model::options::{Buffer, INSTEAD_OF_MAX, Slice};
@@ -100,8 +100,8 @@ pub struct State {
     pub journal: Journal,
     pub hosts: Vec<Host>,
     pub receivers: Vec<Receiver>,
-    /// Those that are open, and what they have shown.
-    pub running: BTreeMap<JobId, OrderNews>,
+    /// Those that are open, and what they have shown: each of at most so many bytes; without a number, of everything once more.
+    running: BTreeMap<JobId, (Option<u64>, OrderNews)>,
     slices: BTreeMap<Epoch, JobId>,
     pub lost: Vec<JobId>,
     /// All that were lost, and whose marks lie at the destination.
@@ -112,6 +112,8 @@ pub struct State {
     /// Of files in ranges: what was listed, and what hosts have brought.
     pub ranged_bytes: u64,
     brought_bytes: u64,
+    /// Of slices that are done: what they were of, whoever had delivered it.
+    reached_bytes: u64,
     pub is_listed: bool,
     pub failed: Option<Error>,
 }
@@ -131,6 +133,7 @@ impl State {
             has_ranges: false,
             ranged_bytes: 0,
             brought_bytes: 0,
+            reached_bytes: 0,
             is_listed: false,
             failed: None,
         }
@@ -177,6 +180,7 @@ impl State {
         spec.sources = vec![at(&sender, &spec.sources[0])];
         spec.destination = at(&receiver, &spec.destination);
         let job = self.journal.begin()?;
+        (work.begun)(job);
         let (executor, peer) = if role == Role::Sends { (sender, receiver) } else { (receiver, sender) };
         let (epoch, weight) = page.map_or((None, Weight::default()), |page| (Some(page.epoch), page.weight));
         // Where a host was lost, the last one copies what is there of ranges within its storage.
@@ -213,9 +217,12 @@ impl State {
                 false => ended.bytes,
             };
             self.brought_bytes += if is_range { bytes } else { 0 };
-            host.share.files += ended.files_done;
-            host.share.bytes += bytes;
-            host.share.bytes_sent += ended.bytes_sent;
+            let reached = if told.status() == Status::Succeeded { task.weight.bytes } else { bytes };
+            self.reached_bytes = self.reached_bytes.saturating_add(reached.min(task.weight.bytes));
+            // Whatever a host says of itself.
+            host.share.files = host.share.files.saturating_add(ended.files_done);
+            host.share.bytes = host.share.bytes.saturating_add(bytes);
+            host.share.bytes_sent = host.share.bytes_sent.saturating_add(ended.bytes_sent);
             if bytes > 0 {
                 host.share.bottleneck = Escaped(ended.bottleneck.as_bytes()).to_string();
             }
@@ -368,19 +375,63 @@ impl State {
         self.journal.remove(&[task.job]);
     }
 
+    /// What a slice has shown of itself.
+    pub fn note(&mut self, task: &Task, news: &OrderNews) {
+        self.running.insert(task.job, (task.epoch.map(|_| task.weight.bytes), news.clone()));
+    }
+
+    pub fn forget(&mut self, slice: JobId) {
+        self.running.remove(&slice);
+    }
+
     /// All hosts together.
     pub fn news(&self) -> OrderNews {
-        let sum = |of: fn(&OrderNews) -> u64| self.running.values().map(of).sum::<u64>();
-        let done = |of: fn(&HostShare) -> u64| self.hosts.iter().map(|host| of(&host.share)).sum::<u64>();
+        let running = || self.running.values().map(|(_, news)| news);
+        let sum = |of: fn(&OrderNews) -> u64| running().map(of).fold(0, u64::saturating_add);
+        let done =
+            |of: fn(&HostShare) -> u64| self.hosts.iter().map(|host| of(&host.share)).fold(0, u64::saturating_add);
+        let mut bytes_listed = self.listed.bytes;
+        let mut bytes_done = done(|share| share.bytes);
+        let mut bytes_reached = self.reached_bytes.max(bytes_done);
+        for (bytes_max, news) in self.running.values() {
+            match bytes_max {
+                Some(most) => {
+                    bytes_done = bytes_done.saturating_add(news.bytes_done.min(*most));
+                    bytes_reached = bytes_reached.saturating_add(news.bytes_reached.min(*most));
+                }
+                // It skips what others have delivered, and completes what they have brought of files.
+                None => {
+                    bytes_listed = bytes_listed.max(news.bytes_listed);
+                    bytes_done = bytes_done.saturating_add(news.bytes_done.saturating_sub(self.brought_bytes));
+                    bytes_reached = bytes_reached.max(news.bytes_reached);
+                }
+            }
+        }
+        // Those that have begun say how it goes.
+        let waits = !self.running.is_empty() && running().all(|news| status_of(news) == Status::Queued);
+        let status = if waits { Status::Queued } else { Status::Running };
         OrderNews {
-            status: Status::Running as u32,
+            status: status as u32,
             files_listed: self.listed.files,
-            bytes_listed: self.listed.bytes,
+            bytes_listed,
             is_listing_complete: self.is_listed,
-            files_done: done(|share| share.files) + sum(|news| news.files_done),
-            bytes_done: done(|share| share.bytes) + sum(|news| news.bytes_done),
+            files_done: done(|share| share.files).saturating_add(sum(|news| news.files_done)),
+            bytes_done: bytes_done.min(bytes_listed),
             bytes_per_second: sum(|news| news.bytes_per_second),
+            bytes_reached: bytes_reached.min(bytes_listed),
+            bottleneck: self.pace(),
             ..OrderNews::default()
+        }
+    }
+
+    /// What is waited for: what limits the part that moves most.
+    fn pace(&self) -> String {
+        let parts = self.running.len();
+        match self.running.values().map(|(_, news)| news).max_by_key(|news| news.bytes_per_second) {
+            Some(news) if !news.bottleneck.is_empty() => format!("{parts} parts, the fastest {}", news.bottleneck),
+            Some(_) => format!("{parts} parts begin"),
+            None if self.is_listed => "no part is under way".to_owned(),
+            None => "the source is being listed".to_owned(),
         }
     }
 }
@@ -394,9 +445,11 @@ fn range_of(bundles: &[Arc<Bundle>]) -> Option<Extent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hand_in::OrderEnded;
     use model::TransferSpec;
     use net::Identity;
     use std::path::Path;
+    use std::sync::Mutex;
 
     fn endpoint(number: u8) -> Endpoint {
         Endpoint { name: format!("h{number}"), addresses: Vec::new(), pin: Pin([number; 32]), added: String::new() }
@@ -423,25 +476,85 @@ mod tests {
         assert_eq!(state.failed.map(|e| e.exit), Some(Exit::Temporary));
     }
 
-    #[test]
-    fn what_is_too_much_for_one_slice_is_taken_over_by_one_after_the_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut state = with_left(dir.path(), INSTEAD_OF_MAX + 44);
+    fn spec() -> TransferSpec {
         let at = |name: &str| Location::Named { name: name.to_owned(), path: b"d/".to_vec() };
-        let work = Work {
+        TransferSpec::new(vec![at("h1")], at("h3"))
+    }
+
+    fn work<'a>(dir: &'a Path, spec: &'a TransferSpec, begun: &'a (dyn Fn(JobId) + Sync)) -> Work<'a> {
+        Work {
             job: JobId([7; 16]),
-            spec: &TransferSpec::new(vec![at("h1")], at("h3")),
+            spec,
             senders: Vec::new(),
             receivers: Vec::new(),
             do_fetch: false,
             look: &|| (None, None),
             identity: Identity::generate().unwrap(),
-            state: dir.path(),
+            state: dir,
             common: None,
             stop: &|| false,
+            begun,
             tell: &|_| {},
             show: &|_, _| {},
+        }
+    }
+
+    fn told(bytes: u64) -> Told {
+        let news = OrderNews { status: Status::Succeeded as u32, ..OrderNews::default() };
+        Told { news, ended: Some(OrderEnded { bytes, ..OrderEnded::default() }), events: None }
+    }
+
+    #[test]
+    fn what_is_shown_of_all_parts_together_is_no_more_than_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut state, begun) = (with_left(dir.path(), 0), Mutex::new(Vec::<JobId>::new()));
+        let (spec, note) = (spec(), |slice: JobId| begun.lock().unwrap().push(slice));
+        let work = work(dir.path(), &spec, &note);
+        let news = |bytes_done, bytes_reached| OrderNews {
+            status: Status::Running as u32,
+            bytes_done,
+            bytes_reached,
+            ..OrderNews::default()
         };
+        let seen = |state: &State| (state.news().bytes_done, state.news().bytes_reached);
+        for start in [0, 100] {
+            let range = Some(Extent::new(start, start + 100));
+            let bundle =
+                Bundle { paths: vec![b"f".to_vec()], weight: Weight { files: 1, bytes: 100 }, range, list_bytes: 1 };
+            state.listed.add(bundle.weight);
+            state.board.add(Arc::new(bundle.clone()), bundle.weight);
+        }
+        state.board.complete();
+        let page = state.board.claim(0, (1, 0..1), 0, &mut |_| true).unwrap();
+        let (task, bytes) = (state.task(&work, 0, Part::Page(page), 0).unwrap(), 100);
+        assert_eq!(task.weight.bytes, bytes, "one range");
+        state.note(&task, &news(0, 70));
+        assert_eq!(seen(&state), (0, 70));
+        // Its host skips the other range.
+        state.note(&task, &news(200, 200));
+        assert_eq!(seen(&state), (100, 100));
+        assert!(state.commit(&task, &told(bytes), 1));
+        state.forget(task.job);
+        assert_eq!(seen(&state), (100, 100));
+        // The last one goes over everything, and completes the file that others have brought.
+        let last = state.task(&work, 0, Part::All, 0).unwrap();
+        state.note(&last, &news(0, 150));
+        assert_eq!(seen(&state), (100, 150));
+        state.note(&last, &news(200, 400));
+        assert_eq!(seen(&state), (200, 200));
+        let queued = OrderNews { status: Status::Queued as u32, ..OrderNews::default() };
+        assert_eq!(status_of(&state.news()), Status::Running);
+        state.note(&last, &queued);
+        assert_eq!(status_of(&state.news()), Status::Queued);
+        assert_eq!(*begun.lock().unwrap(), [task.job, last.job]);
+    }
+
+    #[test]
+    fn what_is_too_much_for_one_slice_is_taken_over_by_one_after_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = with_left(dir.path(), INSTEAD_OF_MAX + 44);
+        let spec = spec();
+        let work = work(dir.path(), &spec, &|_| {});
         let task = state.task(&work, 0, Part::Nothing, 0).unwrap();
         let told = task.spec.options.slice.clone().unwrap();
         assert_eq!((told.instead_of.len(), told.run), (INSTEAD_OF_MAX, None));

@@ -25,6 +25,8 @@ pub struct Work<'a> {
     /// Where the command is given at one of several hosts that share a coordinator.
     pub common: Option<Common>,
     pub stop: &'a (dyn Fn() -> bool + Sync),
+    /// Hears of each part before a host does.
+    pub begun: &'a (dyn Fn(JobId) + Sync),
     /// Hears what a user should know.
     pub tell: &'a (dyn Fn(&str) + Sync),
     /// Sees how it stands, several times a second.

@@ -172,8 +172,13 @@ fn news(number: u32, id: JobId, job: &Job) -> OrderNews {
         is_listing_complete: job.live.sample.as_ref().is_some_and(|sample| sample.is_listing_complete),
         until: job.live.until,
         role: record.role() as u32,
-        bytes_reached: running.map_or(0, transfer::Sample::reached_bytes),
-        bottleneck: running.map_or_else(String::new, |sample| bounded(&sample.pace()).to_owned()),
+        // What was there before is there, whether this attempt, an earlier one or somebody else brought it.
+        bytes_reached: running.map_or(0, |sample| sample.reached_bytes().saturating_add(sample.counts.bytes_skipped)),
+        bottleneck: match running {
+            Some(sample) => bounded(&sample.pace()).to_owned(),
+            None if job.live.is_running => format!("connecting to {}", record.peer.name),
+            None => String::new(),
+        },
     }
 }
 
@@ -224,5 +229,30 @@ fn order_of(record: &Record) -> Order {
         transfer: record.transfer.clone(),
         kind: record.kind() as u32,
         own_name: record.own_name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::orders::record::tests::record;
+    use model::quantity::Rate;
+    use std::time::Duration;
+    use transfer::Sample;
+
+    #[test]
+    fn an_attempt_has_reached_what_it_found_there_and_before_its_first_byte_it_says_what_it_does() {
+        let mut job = Job::new(record());
+        let told = |job: &Job| {
+            let OrderNews { bytes_reached, bottleneck, .. } = news(1, JobId([1; 16]), job);
+            (bytes_reached, bottleneck)
+        };
+        assert_eq!(told(&job), (0, String::new()), "it has not begun");
+        job.live.is_running = true;
+        assert_eq!(told(&job), (0, format!("connecting to {}", job.record.peer.name)));
+        let found = Counts { bytes_listed: 100, bytes_skipped: 60, ..Counts::default() };
+        let counts = Counts { bytes_sent: 5, bytes_resumed: 20, ..found };
+        job.live.sample = Some(Sample::told(counts, true, Rate::over(0, 1.0), Duration::from_secs(1)));
+        assert_eq!(told(&job).0, 85);
     }
 }
