@@ -43,6 +43,9 @@ impl Backend {
     fn cannot(self, scenario: &Scenario) -> Option<String> {
         let reason = match self {
             Backend::Nfqueue => return scenario.needs().tun.map(|why| format!("does not see payloads, and {why}")),
+            _ if scenario.sites.iter().any(|site| site.host_bits_per_second.is_some()) => {
+                "takes the place of what holds hosts to rates of their own"
+            }
             Backend::Netem if scenario.links.iter().any(|link| link.ends.contains(&End::Core)) => {
                 "serves links between two sites here, and this is a star"
             }

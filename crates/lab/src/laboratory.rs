@@ -16,8 +16,10 @@ use crate::backend::{Choice, choose};
 use crate::error::{Error, Kind, Result};
 use crate::lease::{self, Lease};
 use crate::network::{self, CORE};
+use crate::quota;
 use crate::rules;
 use crate::scenario::{Backend, Change, Impairment, Scenario};
+use crate::shaping;
 use crate::sys::awake::Awake;
 use crate::topology::{Host, Topology};
 use emulator::channel::Channel;
@@ -34,7 +36,7 @@ pub struct Lab {
     lease: Lease,
     scenario: Scenario,
     topology: Topology,
-    /// None: a cable.
+    /// None: nothing is emulated.
     choice: Option<Choice>,
     links: Option<Arc<Links>>,
     monitor: Option<JoinHandle<()>>,
@@ -68,7 +70,7 @@ impl Lab {
         scenario.check(memory_available_bytes())?;
         check_privilege()?;
         let topology = Topology::of(&scenario);
-        let choice = if topology.is_cable { None } else { Some(choose(&scenario)?) };
+        let choice = if topology.is_plain { None } else { Some(choose(&scenario)?) };
         let lock = lease::lock()?;
         lease::remove_leftovers();
         let lease = Lease::take()?;
@@ -125,10 +127,10 @@ impl Lab {
         Ok(self.lease.namespace(&self.host(host)?.name))
     }
 
-    /// A command that runs `program` on a host.
+    /// A command that runs `program` on a host, with that host's share of the processors.
     pub fn command(&self, host: &str, program: impl AsRef<OsStr>) -> Result<Command> {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec"]).arg(self.namespace(host)?).arg(program);
+        let mut command = self.lease.command(&self.host(host)?.name)?;
+        command.arg(program);
         Ok(command)
     }
 
@@ -149,7 +151,8 @@ impl Lab {
         Ok(command)
     }
 
-    /// Moves the calling thread, and what it spawns from then on, to a host's network. There is no way back.
+    /// Moves the calling thread, and what it spawns from then on, to a host's network. There is no way back. A quota of
+    /// the host does not hold for it, nor for `inside`.
     pub fn enter(&self, host: &str) -> Result<()> {
         network::enter(&self.namespace(host)?)
     }
@@ -166,8 +169,9 @@ impl Lab {
             return Err(Error::new(Kind::Refused, "find link", link, format!("there are {}", names.join(", "))));
         };
         let Some(links) = &self.links else {
-            let said = "it is a cable: nothing is emulated on it";
-            return Err(Error::new(Kind::Refused, "change link", link, said).hint("take the preset `lan`"));
+            let said = "nothing is emulated on it";
+            let hint = "give a link a round trip, as in the preset `lan`";
+            return Err(Error::new(Kind::Refused, "change link", link, said).hint(hint));
         };
         let mut changed = self.scenario.clone();
         for (link, base) in changed.links.iter_mut().zip(&links.state().base) {
@@ -207,7 +211,7 @@ impl Lab {
         }
     }
 
-    /// None: a cable.
+    /// None: nothing is emulated.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.links.as_ref().map(|links| links.emulator.snapshot())
     }
@@ -226,6 +230,8 @@ impl Lab {
         let has_cables = self.choice.as_ref().is_none_or(|choice| choice.backend != Backend::Tun);
         self.lease.write("scenario.toml", &self.scenario.to_toml())?;
         network::build(&self.lease, &self.scenario, &self.topology, has_cables)?;
+        shaping::install(&self.lease, &self.scenario, &self.topology)?;
+        self.hold_quotas()?;
         let Some(choice) = &self.choice else { return Ok(()) };
         let emulator: Box<dyn Emulator> = match choice.backend {
             Backend::Nfqueue => Box::new(self.start_nfqueue()?),
@@ -250,6 +256,18 @@ impl Lab {
         self.links = Some(links);
         self.monitor = Some(std::thread::spawn(move || monitored.monitor(started)));
         Ok(())
+    }
+
+    fn hold_quotas(&self) -> Result<()> {
+        let percent = |host: &Host| self.scenario.sites[host.site].processor_percent;
+        let held: Vec<_> = self.topology.hosts.iter().filter_map(|host| Some((host, percent(host)?))).collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let place = quota::place()?;
+        let group = |host: &Host| place.join(self.lease.namespace(&host.name));
+        self.lease.record_groups(held.iter().map(|(host, _)| (host.name.as_str(), group(host))))?;
+        held.iter().try_for_each(|(host, percent)| quota::hold(&group(host), *percent))
     }
 
     fn start_nfqueue(&self) -> Result<Workers> {

@@ -1,7 +1,8 @@
 //! The record of a laboratory: who holds it, what belongs to it, and how to remove it, its holder alive or not.
 //!
 //! Owns: one directory per laboratory below `state_dir`, named by a random token, with the holder (`owner`), the scenario, the
-//! hosts and the control socket; and the removal of the namespaces whose names follow from the token.
+//! hosts, the control groups and the control socket; and the removal of the groups, and of the namespaces, whose names follow
+//! from the token.
 //!
 //! Invariants: the record exists before anything it names is made, and goes after all of it is gone. A process id alone may
 //! be in use again, so a holder is known by its start time too, and by the boot and the process namespace. So may the
@@ -19,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::{Error, Kind, Result};
 use crate::iproute::{NETNS_DIR, NETNS_ETC_DIR, batch};
+use crate::quota;
 use crate::unprivileged::{RUN_SOURCE, outer_user, user_namespace};
 
 /// How long killed processes get to disappear before the namespace is removed around them.
@@ -28,6 +30,9 @@ const OWNER: &str = "owner";
 const BOOT: &str = "boot";
 const USER_NAMESPACE: &str = "user-namespace";
 const HOSTS: &str = "hosts";
+const GROUPS: &str = "groups";
+/// Has a shell join the group whose list of processes comes first, and become the program that follows.
+const JOIN: &str = r#"echo $$ >"$0" && exec "$@""#;
 
 /// Where the records of this user are. Without root `/run` is out of reach, and inside a user namespace it is another one.
 pub fn state_dir() -> PathBuf {
@@ -140,20 +145,56 @@ impl Lease {
         self.read_text(HOSTS).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
+    /// Puts on record which control groups are about to be made, by host.
+    pub fn record_groups<'a>(&self, groups: impl Iterator<Item = (&'a str, PathBuf)>) -> Result<()> {
+        let lines = groups.map(|(host, group)| format!("{host} {}\n", group.display()));
+        self.write(GROUPS, &lines.collect::<String>())
+    }
+
+    /// The control group of a host that has one.
+    pub fn group(&self, host: &str) -> Option<PathBuf> {
+        self.groups().into_iter().find(|(name, _)| name == host).map(|(_, group)| group)
+    }
+
+    fn groups(&self) -> Vec<(String, PathBuf)> {
+        let text = self.read_text(GROUPS).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.map(|(host, group)| (host.to_owned(), PathBuf::from(group))).collect()
+    }
+
     pub fn namespace(&self, host: &str) -> String {
         format!("tw-{}-{host}", self.token)
     }
 
-    /// Removes processes, namespaces, files and finally the record, if the processes are known to be gone. Parts that do
-    /// not exist are passed over.
+    /// The beginning of a command on a host: a program and its arguments follow. Where the host has a quota, it runs with
+    /// that or not at all.
+    pub fn command(&self, host: &str) -> Result<Command> {
+        let mut command = match self.group(host) {
+            None => Command::new("ip"),
+            // Before `ip`, which hides the control groups of the machine.
+            Some(group) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", JOIN]).arg(quota::processes(&group)?).arg("ip");
+                shell
+            }
+        };
+        command.args(["netns", "exec"]).arg(self.namespace(host));
+        Ok(command)
+    }
+
+    /// Removes processes, namespaces, control groups, files and finally the record, if the processes are known to be gone.
+    /// Parts that do not exist are passed over.
     pub fn remove(&self) {
         let origin = self.origin();
         if origin == Origin::Elsewhere {
             return;
         }
         let namespaces: Vec<_> = self.hosts().iter().map(|host| self.namespace(host)).collect();
+        let groups = self.groups();
         if origin == Origin::Here {
             kill(namespaces.iter().flat_map(|namespace| pids_inside(namespace)).collect());
+            // Also what is about to enter a namespace, and what has left one.
+            kill(groups.iter().flat_map(|(_, group)| quota::pids(group)).collect());
             kill(self.pids_without_root());
         }
         let are_gone = origin == Origin::AnotherBoot || self.are_gone_without_root();
@@ -172,7 +213,8 @@ impl Lease {
             // Fails, as it should, where something else lies in it.
             let _ = fs::remove_dir(NETNS_ETC_DIR);
         }
-        if are_gone && !namespaces.iter().any(|namespace| Path::new(NETNS_DIR).join(namespace).exists()) {
+        let left = groups.iter().filter(|(_, group)| !quota::remove(group)).count();
+        if are_gone && left == 0 && !namespaces.iter().any(|namespace| Path::new(NETNS_DIR).join(namespace).exists()) {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
@@ -334,6 +376,23 @@ mod tests {
             lease.remove();
             assert_eq!(!lease.dir.exists(), is_removed, "{boot}");
         }
+    }
+
+    #[test]
+    fn a_control_group_is_where_it_was_made_and_a_command_that_it_would_not_hold_is_refused() {
+        let (dir, lease) = record(&boot_and_namespace().unwrap());
+        let group = dir.path().join("group");
+        fs::create_dir(&group).unwrap();
+        assert_eq!(lease.command("a").unwrap().get_program(), "ip");
+        lease.record_groups([("a", group.clone())].into_iter()).unwrap();
+        assert!(lease.command("a").is_err(), "it has no quota");
+        assert_eq!(lease.command("b").unwrap().get_program(), "ip");
+        let quota = group.join("cpu.max");
+        fs::write(&quota, "20000 100000").unwrap();
+        assert_eq!(lease.command("a").unwrap().get_program(), "sh");
+        fs::remove_file(quota).unwrap();
+        lease.remove();
+        assert!(!group.exists() && !lease.dir.exists());
     }
 
     #[test]

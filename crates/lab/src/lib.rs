@@ -14,9 +14,11 @@ pub mod lease;
 mod netem;
 pub mod network;
 pub mod probe;
+mod quota;
 pub mod record;
 mod rules;
 pub mod scenario;
+mod shaping;
 #[cfg(feature = "fuse")]
 pub mod storage;
 mod sys;

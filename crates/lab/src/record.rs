@@ -66,6 +66,12 @@ pub struct HostRecord {
     pub name: String,
     pub namespace: String,
     pub addresses: Vec<String>,
+    /// Of one processor, where it has a quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_percent: Option<u32>,
+    /// What it may send, and receive, where it has a rate of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits_per_second: Option<u64>,
 }
 
 /// One direction of a link.
@@ -110,13 +116,17 @@ impl Record {
             max_us: lateness.max_ns as f64 / 1e3,
             buckets: lateness.buckets().collect(),
         };
+        let nothing = match lab.topology().is_cable {
+            true => "the hosts share a cable",
+            false => "the links do nothing, and the kernel holds hosts to rates of their own",
+        };
         let mut record = Record {
             name: scenario.name.clone(),
             token: lab.lease().token.clone(),
             holder_pid: lab.lease().pid(),
             seed: scenario.seed,
             backend: lab.choice().map_or("none", |choice| choice.backend.name()).into(),
-            backend_reason: lab.choice().map_or("the hosts share a cable", |choice| &choice.reason).into(),
+            backend_reason: lab.choice().map_or(nothing, |choice| &choice.reason).into(),
             host_settings: if scenario.host_settings == HostSettings::Stock { "stock" } else { "tuned" }.into(),
             congestion_control: scenario.congestion_control.clone(),
             mtu_bytes: scenario.mtu_bytes,
@@ -174,6 +184,8 @@ fn hosts(lab: &Lab) -> Vec<HostRecord> {
         name: host.name.clone(),
         namespace: lab.lease().namespace(&host.name),
         addresses: host.interfaces.iter().map(|interface| interface.v4.to_string()).collect(),
+        processor_percent: lab.scenario().sites[host.site].processor_percent,
+        bits_per_second: lab.scenario().sites[host.site].host_bits_per_second,
     };
     lab.topology().hosts.iter().map(host).collect()
 }

@@ -59,6 +59,10 @@ pub enum Backend {
 pub struct Site {
     pub name: String,
     pub hosts: u8,
+    /// Of one processor, for what runs on each of its hosts; none: whatever the machine has.
+    pub processor_percent: Option<u32>,
+    /// What each of its hosts may send, and receive.
+    pub host_bits_per_second: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Debug)]

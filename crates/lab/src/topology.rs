@@ -20,6 +20,8 @@ pub struct Topology {
     pub hosts: Vec<Host>,
     /// Two hosts and nothing to emulate: their interfaces are the two ends of one cable.
     pub is_cable: bool,
+    /// Nothing is emulated: a cable, or hosts that the kernel alone holds to rates of their own.
+    pub is_plain: bool,
     pub paths: Vec<Path>,
     /// Indices into `paths` of those that share channels, or the link.
     pub groups: Vec<Vec<usize>>,
@@ -81,7 +83,7 @@ impl Topology {
         }
         let paths = paths(scenario, &hosts);
         let groups = groups(scenario, &paths);
-        Topology { is_cable: is_cable(scenario), hosts, paths, groups }
+        Topology { is_cable: is_cable(scenario), is_plain: is_plain(scenario), hosts, paths, groups }
     }
 
     /// The host of that name, or the first of the site of that name.
@@ -158,12 +160,23 @@ fn aggregate_segments_max(scenario: &Scenario, link: usize) -> u64 {
 }
 
 fn is_cable(scenario: &Scenario) -> bool {
-    let does_nothing = |link: &Link| {
-        link.timeline.is_empty() && link.directions.iter().all(|direction| *direction == Impairment::default())
-    };
     scenario.links.len() == 1
         && scenario.sites.iter().all(|site| site.hosts == 1)
         && scenario.links.iter().all(|link| does_nothing(link) && !link.ends.contains(&End::Core))
+        && !has_host_rates(scenario)
+}
+
+/// Where hosts have no rates, links that do nothing are emulated all the same, so that they can be changed.
+fn is_plain(scenario: &Scenario) -> bool {
+    is_cable(scenario) || has_host_rates(scenario) && scenario.links.iter().all(does_nothing)
+}
+
+fn does_nothing(link: &Link) -> bool {
+    link.timeline.is_empty() && link.directions.iter().all(|direction| *direction == Impairment::default())
+}
+
+fn has_host_rates(scenario: &Scenario) -> bool {
+    scenario.sites.iter().any(|site| site.host_bits_per_second.is_some())
 }
 
 fn paths(scenario: &Scenario, hosts: &[Host]) -> Vec<Path> {
@@ -253,5 +266,17 @@ mod tests {
     fn only_two_hosts_with_nothing_between_them_share_a_cable() {
         assert!(preset("direct").1.is_cable);
         assert!(!preset("lan").1.is_cable);
+    }
+
+    #[test]
+    fn nothing_is_emulated_where_hosts_alone_have_rates() {
+        let with_rate = |name: &str| {
+            let mut scenario = preset(name).0;
+            scenario.sites[0].host_bits_per_second = Some(1_000_000);
+            let Topology { is_cable, is_plain, .. } = Topology::of(&scenario);
+            (is_cable, is_plain)
+        };
+        assert_eq!((with_rate("direct"), with_rate("lan")), ((false, true), (false, false)));
+        assert!(preset("direct").1.is_plain && !preset("lan").1.is_plain);
     }
 }

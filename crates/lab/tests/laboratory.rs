@@ -2,9 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lab::flow::Flow;
+use lab::lease::Lease;
 use lab::probe::round_trips;
 use lab::scenario::{Backend, Scenario, parse_changes};
 use lab::{Kind, Lab};
@@ -156,4 +159,77 @@ fn a_ping_by_name_reaches_the_other_side_without_asking_dns() {
     let output = lab.exec("a", &inner).unwrap().output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn hosts_with_a_rate_of_their_own_send_and_receive_at_it_and_nothing_is_emulated() {
+    if !needs::program("tc") {
+        return;
+    }
+    let text = "[site.a]\nhosts = 2\nhost-rate = '40Mbit'\n[site.b]\n\
+                [link.up]\nbetween = ['a', 'core']\n[link.down]\nbetween = ['core', 'b']\n";
+    let Some(lab) = up(toml(text)) else { return };
+    assert!(lab.choice().is_none() && lab.snapshot().is_none());
+    assert!(lab.set("up", &parse_changes(&["rtt=30ms"]).unwrap()).unwrap_err().to_string().contains("nothing"));
+    for (from, to) in [("a1", "b"), ("b", "a2"), ("a1", "a2")] {
+        let flow = Flow::lasting(Duration::from_secs(2), Duration::from_millis(500));
+        let rate = flow.run(&lab, from, to, || ()).unwrap().bits_per_second();
+        // Other tests run beside this one, and may slow it down.
+        assert!((10e6..42e6).contains(&rate), "{from} to {to}: {rate}");
+    }
+}
+
+/// Whether the kernel says that new control groups have processor quotas.
+fn has_quotas() -> bool {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let root = PathBuf::from(words[1]);
+        let given = || std::fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
+        let has_cpu = match words[2] {
+            "cgroup" => words[3].split(',').any(|word| word == "cpu"),
+            "cgroup2" => given().split_whitespace().any(|word| word == "cpu"),
+            _ => false,
+        };
+        has_cpu && words[3].split(',').any(|word| word == "rw")
+    };
+    mounts.lines().any(of)
+}
+
+#[test]
+fn a_host_with_a_processor_quota_is_held_to_it_or_the_laboratory_is_refused_and_nothing_stays() {
+    if !needs::root() {
+        return;
+    }
+    let scenario = toml("[site.a]\ncpu = '5%'\n[site.b]\n[link.wan]\nbetween = ['a', 'b']\n");
+    if !has_quotas() {
+        let error = Lab::up(scenario).err().unwrap();
+        assert!(error.hint.as_ref().is_some_and(|hint| hint.contains("omit `cpu`")), "{error}");
+        return;
+    }
+    let lab = Lab::up(scenario).unwrap();
+    let group = lab.lease().group("a").unwrap();
+    let said = |host: &str, script: &str| {
+        let output = lab.command(host, "sh").unwrap().args(["-c", script]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let name = format!("/{}\n", lab.namespace("a").unwrap());
+    assert!(said("a", "cat /proc/self/cgroup").contains(&name));
+    assert!(!said("b", "cat /proc/self/cgroup").contains("/tw-"), "it has no quota");
+    said("a", "timeout 1 sh -c 'while :; do :; done'");
+    let stat = std::fs::read_to_string(group.join("cpu.stat")).unwrap();
+    let throttled = stat.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+    assert!(throttled.is_some_and(|count| count.parse::<u64>().unwrap() > 0), "{stat}");
+    // What removes it when its holder was killed knows the record alone.
+    let mut inside = lab.command("a", "sleep").unwrap().arg("1000").spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::fs::read_to_string(group.join("cgroup.procs")).unwrap().is_empty() {
+        assert_eq!(inside.try_wait().unwrap(), None);
+        assert!(Instant::now() < deadline, "it does not join its group");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let token = lab.lease().token.clone();
+    Lease::all().into_iter().find(|lease| lease.token == token).unwrap().remove();
+    assert!(!inside.wait().unwrap().success());
+    assert_eq!((group.exists(), lab.lease().dir.exists()), (false, false));
 }

@@ -1,10 +1,13 @@
 //! `trial day`: a day of a facility in minutes. Five users hand jobs of all kinds, classes and sizes in at a hub; its two endpoints, the hub
-//! itself, the path between them and the storage of one fail again and again, and in the middle every process becomes one of another program.
+//! itself, the path between them and the storage of one fail again and again. Soon after its beginning every process becomes one of the program
+//! under trial, and what follows is held against that.
 //!
 //! Held against it: every job ends well; what was handed in twice under one key is one job; at every destination is what was at the source
-//! and nothing else, and a source that was moved is empty; users who ask for the same get the same; memory and descriptors go back to what
-//! they were when a process had settled.
+//! and nothing else, and a source that was moved is empty; users who ask for the same get the same, whoever came first; jobs run while the
+//! program changes, and no process ends by itself; whenever nothing runs, memory and descriptors are what they were when a process had
+//! settled.
 
+mod held;
 mod narrow;
 mod programs;
 mod town;
@@ -13,32 +16,31 @@ mod work;
 use crate::outside::ground;
 use crate::random::Random;
 use crate::record::{Outcome, Tally};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use model::Exit;
 use programs::Programs;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use town::{FAULTS, Fault, ROLES, Role, Town};
-use work::{CHECK, USERS, Work, bytes_of};
+use town::{FAULTS, Fault, REST, ROLES, Role, Town};
+use work::{CHECK, USERS, Work, bytes_of, compared_bytes};
 
 const LOOK: Duration = Duration::from_millis(500);
-/// Of the time: until when jobs are handed in, when the program changes, and until when faults come.
+/// Of the time: until when jobs are handed in, from when on the program changes as soon as a job runs, and until when faults come.
 const HANDED_IN_BY: f64 = 0.6;
-const UPGRADED_AT: f64 = 0.5;
+const UPGRADED_AT: f64 = 0.05;
 const FAULTS_UNTIL: f64 = 0.75;
 /// Faults that come once, beside those that are drawn.
-const ONCE: [(f64, Fault); 2] = [(0.1, Fault::Full), (0.25, Fault::Away)];
+const ONCE: [(f64, Fault); 2] = [(0.15, Fault::Full), (0.3, Fault::Away)];
 /// With what a move ends that finds nothing left of its source.
 const GONE: [Exit; 2] = [Exit::SourceDirectoryNotFound, Exit::SourceFileNotFound];
 /// How long the rest may take, in times of the whole; jobs wait longer and longer between attempts.
 const PATIENCE: f64 = 3.0;
 const FAULTS_MIN: u32 = 6;
-/// Beyond which what a process holds in the end, beside what it held when it had settled, is a leak.
-const DESCRIPTORS_MORE_MAX: u64 = 24;
-const MEMORY_MORE_KIB_MAX: u64 = 32 << 10;
-/// How far the share of a user may be from that of the others. The queue's smallest turn is a job: where one is more than this, one job.
+/// By then a process has grown to what it needs; in a short day a tenth of it.
+const SETTLED: Duration = Duration::from_secs(60);
+/// How far the share of a user may be from a fifth, of the whole. The queue's smallest turn is a job: where one is more than this, one job.
 const SHARE_OFF_MAX: f64 = 0.05;
 /// What the storage that is made full holds otherwise, beside all that moves.
 const ROOM_BYTES: u64 = 256 << 20;
@@ -46,10 +48,10 @@ const ROOM_BYTES: u64 = 256 << 20;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// How long the day is
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     minutes: u64,
     /// How many jobs there are
-    #[arg(long, value_name = "M", default_value_t = 35)]
+    #[arg(long, value_name = "M", default_value_t = 100)]
     jobs: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -62,9 +64,14 @@ pub struct Args {
 #[derive(Default)]
 struct Diary {
     faults: Vec<(f64, Fault)>,
-    /// What each user had of the bytes when half of them were delivered.
+    /// What each user had when every process had become another, and from then on while all users had more to come.
+    had_before: Option<BTreeMap<String, u64>>,
     shares: Option<BTreeMap<String, u64>>,
     jobs: Vec<Value>,
+    /// Since when no job has run.
+    idle_since: Option<Instant>,
+    /// How many jobs ran when the program began to change.
+    ran_on: Option<usize>,
     /// A job has waited for room.
     has_waited_for_space: bool,
     seconds: f64,
@@ -86,7 +93,14 @@ pub fn run(args: &Args) -> Result<Tally> {
     let mut tally = Tally::new("trial day");
     tally.figures.extend(town.programs().told().map(|(name, text)| (name.to_owned(), text)));
     let replay = format!("trial day --minutes {} --jobs {} --seed {}", args.minutes, args.jobs, args.seed);
-    let (outcome, inert) = (judge(&mut town, &work, &diary, &mut tally)?, Outcome::Inert);
+    town.rest(SETTLED.min(day / 10))?;
+    let (outcome, inert) = (judge(&town, &work, &diary, &mut tally, SETTLED.min(day / 10))?, Outcome::Inert);
+    for (class, faults) in ONCE.map(|(_, fault)| fault.class()) {
+        tally.plan(class, faults);
+    }
+    // The same program at another place is none that replaced it.
+    let upgraded = if town.programs().is_upgrade() { &outcome } else { &inert };
+    tally.count("day, every process replaced by one of another program", &[], upgraded, &replay);
     for fault in FAULTS.into_iter().chain(ONCE.map(|(_, fault)| fault)) {
         let (class, faults) = fault.class();
         let has_fired = fault != Fault::Full || diary.has_waited_for_space;
@@ -105,15 +119,20 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
     let at = |share: f64| day.mul_f64(share);
     let mut due = work.due(at(HANDED_IN_BY), &mut random);
     let every = at(FAULTS_UNTIL) / FAULTS_MIN.max((args.minutes * 2) as u32);
-    let (mut next_fault, mut is_upgraded) = (every, false);
+    let mut next_fault = every;
     let mut once = ONCE.into_iter().peekable();
     loop {
+        // Of the same moment, and before anything else happens.
+        diary.look(town, args.jobs);
+        town.sample(diary.idle_since.is_some_and(|since| since.elapsed() >= REST))?;
         let now = began.elapsed();
         while due.last().is_some_and(|(when, _)| *when <= now) {
             let (_, number) = due.pop().expect("there is one");
             // Somebody is not sure whether it went through.
             let ids = [town.submit(work, number)?, town.submit(work, number)?];
             ensure!(ids[0] == ids[1], "job {number} was handed in twice under one key: {ids:?}");
+            // It may have ended before the next look.
+            diary.idle_since = None;
         }
         // Nothing else happens to a town of which an endpoint is away.
         let is_away = town.stays_away()?;
@@ -133,14 +152,15 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
         if is_away || fault.is_some() {
             next_fault = began.elapsed() + every;
         }
-        if now >= at(UPGRADED_AT) && !is_upgraded && !town.stays_away()? {
+        let is_time = now >= at(UPGRADED_AT) && (running(&diary.jobs) > 0 || now >= at(FAULTS_UNTIL));
+        // A fault takes its time, in which what ran may end.
+        if is_time && fault.is_none() && diary.ran_on.is_none() && !town.stays_away()? {
+            diary.ran_on = Some(running(&diary.jobs));
             town.upgrade()?;
-            is_upgraded = true;
         }
-        town.sample();
-        diary.look(town, args.jobs);
-        let is_over = due.is_empty() && is_upgraded && now >= at(FAULTS_UNTIL) && !town.stays_away()?;
-        if is_over && diary.jobs.iter().all(|job| job["ended"].is_string()) || now > day.mul_f64(PATIENCE) {
+        let is_over = due.is_empty() && diary.ran_on.is_some() && now >= at(FAULTS_UNTIL) && !town.stays_away()?;
+        let has_all = diary.jobs.len() >= work.len() && diary.jobs.iter().all(|job| job["ended"].is_string());
+        if is_over && has_all || now > day.mul_f64(PATIENCE) {
             diary.seconds = now.as_secs_f64();
             return Ok(diary);
         }
@@ -151,27 +171,46 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
 impl Diary {
     /// Notes how all jobs stand.
     fn look(&mut self, town: &Town, jobs: usize) {
-        if let Ok(found) = town.jobs() {
+        let found = town.jobs();
+        let is_idle = found.as_ref().is_ok_and(|jobs| running(jobs) == 0);
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or_else(Instant::now));
+        if let Ok(found) = found {
             self.jobs = found;
+            self.count(compared_bytes(jobs));
         }
         self.has_waited_for_space |= self.jobs.iter().any(|job| job["reason"] == "space");
-        if self.shares.is_none() {
-            self.shares = shares(&self.jobs, bytes_of(jobs));
+    }
+
+    /// What each user has had since the program changed, once so many bytes have arrived in all.
+    fn count(&mut self, enough: u64) {
+        let is_wanted = self.ran_on.is_some() && self.shares.is_none();
+        let Some(had) = arrived(&self.jobs).filter(|_| is_wanted) else { return };
+        let before = self.had_before.get_or_insert_with(|| had.clone());
+        if had.values().sum::<u64>() >= enough {
+            let since = |(user, bytes): (&String, &u64)| {
+                (user.clone(), bytes.saturating_sub(before.get(user).copied().unwrap_or(0)))
+            };
+            self.shares = Some(had.iter().map(since).collect());
         }
     }
 }
 
-/// Bytes of each user, once half of all are there.
-fn shares(jobs: &[Value], all: u64) -> Option<BTreeMap<String, u64>> {
-    let mut of: BTreeMap<String, u64> = USERS.iter().map(|user| (format!("token:{user}"), 0)).collect();
-    // What is compared moves nothing.
-    for job in jobs.iter().filter(|job| job["job"]["kind"] != CHECK) {
-        *of.entry(job["owner"].as_str()?.to_owned()).or_default() += job["bytes"]["ok"].as_u64().unwrap_or(0);
-    }
-    (of.values().sum::<u64>() * 2 >= all).then_some(of)
+fn running(jobs: &[Value]) -> usize {
+    jobs.iter().filter(|job| job["status"] == "running" || job["status"] == "stopping").count()
 }
 
-fn judge(town: &mut Town, work: &Work, diary: &Diary, tally: &mut Tally) -> Result<Outcome> {
+/// Bytes of each user that have arrived.
+fn arrived(jobs: &[Value]) -> Option<BTreeMap<String, u64>> {
+    let mut of: BTreeMap<String, u64> = USERS.iter().map(|user| (format!("token:{user}"), 0)).collect();
+    // What is compared moves nothing. What an attempt brought that failed is there, and the next one does not count it as its own.
+    for job in jobs.iter().filter(|job| job["job"]["kind"] != CHECK) {
+        let had = job["bytes_reached"].as_u64().max(job["bytes"]["ok"].as_u64()).unwrap_or(0);
+        *of.entry(job["owner"].as_str()?.to_owned()).or_default() += had;
+    }
+    Some(of)
+}
+
+fn judge(town: &Town, work: &Work, diary: &Diary, tally: &mut Tally, settled: Duration) -> Result<Outcome> {
     let wrong: Vec<Option<String>> = (0..work.len()).map(|number| work.wrong(number)).collect::<Result<_>>()?;
     let mut broken = failed(diary, &wrong, tally);
     broken.extend(wrong.into_iter().flatten());
@@ -180,18 +219,14 @@ fn judge(town: &mut Town, work: &Work, diary: &Diary, tally: &mut Tally) -> Resu
     }
     broken.extend(unfair(diary, work, tally));
     for role in ROLES {
-        let (first, last) = town.held(role).context("a process has ended")?;
-        let line = format!(
-            "descriptors {} then {}, memory {} then {} KiB, {:.0} and {:.0} s after its last start",
-            first.descriptors, last.descriptors, first.memory_kib, last.memory_kib, first.seconds, last.seconds
-        );
-        let is_more = |last: u64, first: u64, more: u64| last > first + more;
-        if is_more(last.descriptors, first.descriptors, DESCRIPTORS_MORE_MAX)
-            || is_more(last.memory_kib, first.memory_kib, MEMORY_MORE_KIB_MAX)
-        {
-            broken.push(format!("{} holds more than it did: {line}", role.name()));
-        }
-        tally.figures.insert(format!("{}, from when it had settled to the end", role.name()), line);
+        let (line, wrong) = town.lives(role).judge(settled);
+        broken.extend(wrong.map(|wrong| format!("{} {wrong}", role.name())));
+        tally.figures.insert(format!("what the process of {} held", role.name()), line);
+    }
+    match diary.ran_on {
+        Some(0) => broken.push("no job ran when the program changed: nothing was to go on".into()),
+        Some(jobs) => _ = tally.figures.insert("jobs that ran when the program changed".into(), jobs.to_string()),
+        None => broken.push("the program was never changed".into()),
     }
     broken.extend(town.said_wrong());
     let attempts: u64 = diary.jobs.iter().filter_map(|job| job["attempt"].as_u64()).sum();
@@ -231,17 +266,19 @@ fn failed(diary: &Diary, wrong: &[Option<String>], tally: &mut Tally) -> Vec<Str
 /// What is wrong with the shares of the users.
 fn unfair(diary: &Diary, work: &Work, tally: &mut Tally) -> Option<String> {
     let Some(shares) = &diary.shares else {
-        return Some("half of the bytes never arrived: what each user had of them is not known".into());
+        return Some("what was handed in at first never arrived: what each user had of it is not known".into());
     };
-    let half = bytes_of(work.len()) as f64 / 2.0;
-    let allowed = SHARE_OFF_MAX.max(work.largest() as f64 / half);
     let all = shares.values().sum::<u64>() as f64;
+    let allowed = SHARE_OFF_MAX.max(work.largest() as f64 / all);
     let of: Vec<f64> = shares.values().map(|bytes| *bytes as f64 / all).collect();
     let fair = 1.0 / USERS.len() as f64;
     let off = of.iter().map(|share| (share - fair).abs()).fold(0.0, f64::max);
     let shown: Vec<_> = of.iter().map(|share| format!("{share:.3}")).collect();
-    let line = format!("{} (off by up to {off:.3}, allowed {allowed:.3})", shown.join(" "));
-    tally.figures.insert("shares of users at half of the bytes".into(), line);
+    let line = format!("{} (off by up to {off:.3} of the whole, allowed {allowed:.3})", shown.join(" "));
+    tally.figures.insert("shares of users while all of them had more to come".into(), line);
+    if allowed >= fair {
+        return Some(format!("users had {all} bytes after the program changed: too few to compare; take more --jobs"));
+    }
     (off > allowed).then(|| format!("a user's share is off by {off:.3}"))
 }
 
@@ -251,11 +288,33 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn shares_are_known_from_half_of_what_moves_and_a_check_moves_nothing() {
-        let job =
-            |kind: &str, bytes: u64| json!({"owner": "token:anna", "job": {"kind": kind}, "bytes": {"ok": bytes}});
-        assert_eq!(shares(&[job("copy", 49), job(CHECK, 100)], 100), None);
-        assert_eq!(shares(&[job("copy", 50)], 100).unwrap()["token:anna"], 50);
+    fn what_has_arrived_is_of_all_attempts_and_a_check_moves_nothing() {
+        let job = |kind: &str, reached: u64, ok: u64| {
+            let bytes = json!({"ok": ok});
+            json!({"owner": "token:anna", "job": {"kind": kind}, "bytes_reached": reached, "bytes": bytes})
+        };
+        let of_anna = |jobs: &[Value]| arrived(jobs).unwrap()["token:anna"];
+        assert_eq!(of_anna(&[job("copy", 0, 49), job(CHECK, 100, 100)]), 49);
+        assert_eq!(of_anna(&[job("copy", 50, 1)]), 50, "the attempt before brought the rest");
+    }
+
+    #[test]
+    fn shares_are_what_came_after_the_program_changed_once_enough_has_arrived_in_all() {
+        let mut diary = Diary::default();
+        let mut of_anna = |ran_on: Option<usize>, bytes: u64| {
+            diary.jobs = vec![json!({"owner": "token:anna", "job": {"kind": "copy"}, "bytes_reached": bytes})];
+            diary.ran_on = ran_on;
+            diary.count(50);
+            diary.shares.as_ref().map(|shares| shares["token:anna"])
+        };
+        assert_eq!([of_anna(None, 60), of_anna(Some(1), 30), of_anna(Some(1), 49)], [None; 3]);
+        assert_eq!([of_anna(Some(1), 51), of_anna(Some(1), 90)], [Some(21); 2]);
+    }
+
+    #[test]
+    fn what_comes_once_comes_to_the_program_under_trial_and_in_time() {
+        let due: Vec<f64> = ONCE.into_iter().map(|(at, _)| at).collect();
+        assert!(due.iter().all(|at| (2.0 * UPGRADED_AT..HANDED_IN_BY).contains(at)), "{due:?}");
     }
 
     #[test]
@@ -286,10 +345,13 @@ mod tests {
         let mut tally = Tally::new("trial day");
         assert!(unfair(&Diary::default(), &work, &mut tally).unwrap().contains("never arrived"));
         let mut judged = |anna: u64| {
-            let bytes = |user: &str| if user == "anna" { anna } else { 100 };
+            let bytes = |user: &str| if user == "anna" { anna << 20 } else { 100 << 20 };
             let shares = USERS.iter().map(|user| (format!("token:{user}"), bytes(user))).collect();
             unfair(&Diary { shares: Some(shares), ..Diary::default() }, &work, &mut tally)
         };
-        assert_eq!((judged(100), judged(900).is_some()), (None, true));
+        assert_eq!((judged(100), judged(900)), (None, Some("a user's share is off by 0.492".into())));
+        let few = USERS.iter().map(|user| (format!("token:{user}"), 1)).collect();
+        let wrong = unfair(&Diary { shares: Some(few), ..Diary::default() }, &work, &mut tally);
+        assert!(wrong.unwrap().contains("too few to compare"));
     }
 }

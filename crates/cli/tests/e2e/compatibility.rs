@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Release {
+pub enum Release {
     Previous,
     Present,
 }
 use Release::{Present, Previous};
 
 /// Client, server.
-const PAIRS: [(Release, Release); 2] = [(Previous, Present), (Present, Previous)];
+pub const PAIRS: [(Release, Release); 2] = [(Previous, Present), (Present, Previous)];
 
 /// As in `resumption`: enough chunks to be kept, far from the end.
 const JOURNAL_BYTES: u64 = 16 * 64;
@@ -66,7 +66,7 @@ fn is_fulfilled(bed: &Bed, request: &[&str], delivered: &Path) -> bool {
     }
 }
 
-fn previous() -> Option<PathBuf> {
+pub fn previous() -> Option<PathBuf> {
     let named = std::env::var_os("THALWEG_PREVIOUS_BIN").map(PathBuf::from);
     let why = "THALWEG_PREVIOUS_BIN names no earlier program; `xtask previous` builds one";
     needs::met(named.is_some(), why);
@@ -82,14 +82,14 @@ impl Release {
     }
 
     /// The command with this release's program.
-    fn of(self, command: &Command) -> Command {
+    pub fn of(self, command: &Command) -> Command {
         let mut other = Command::new(self.program());
         other.args(command.get_args()).stdin(Stdio::null());
         surround_as(command, &mut other);
         other
     }
 
-    fn run(self, bed: &Bed, home: &str, args: &[&str]) -> Ran {
+    pub fn run(self, bed: &Bed, home: &str, args: &[&str]) -> Ran {
         bed.finish(self.of(&bed.command(home, args)))
     }
 

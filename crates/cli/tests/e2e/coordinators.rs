@@ -9,14 +9,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Hosts of one endpoint that serve `to`, and a plain endpoint `src`.
-struct Site {
-    bed: Bed,
-    members: Members,
+pub struct Site {
+    pub bed: Bed,
+    pub members: Members,
     servers: Vec<(&'static str, Server)>,
 }
 
 impl Site {
-    fn new(members: usize) -> Option<Site> {
+    pub fn new(members: usize) -> Option<Site> {
         if !needs::program("etcd") || !needs::program("etcdctl") {
             return None;
         }
@@ -33,7 +33,7 @@ impl Site {
         self.bed.write(&format!("{home}/config_home/thalweg/config.toml"), config.as_bytes());
     }
 
-    fn serve(&mut self, home: &'static str, more: &[&str]) {
+    pub fn serve(&mut self, home: &'static str, more: &[&str]) {
         self.configure(home, "");
         let ticket = format!("ticket-{home}");
         let args = ["serve", "--listen", "127.0.0.1:0", "--root", "to", "--name", home, "--ticket-file", &ticket];
@@ -43,13 +43,13 @@ impl Site {
         self.servers.push((home, server));
     }
 
-    fn join(&mut self, at: &str, home: &'static str) {
+    pub fn join(&mut self, at: &str, home: &'static str) {
         let token = format!("token-{home}");
         self.at(at, &["host", "invite", home, "--token-file", &token]).succeeded();
         self.serve(home, &["--join", &token]);
     }
 
-    fn at(&self, home: &str, args: &[&str]) -> Ran {
+    pub fn at(&self, home: &str, args: &[&str]) -> Ran {
         self.bed.finish(self.bed.command(home, args))
     }
 
@@ -66,7 +66,7 @@ impl Site {
     }
 
     #[track_caller]
-    fn until_states(&self, at: &str, states: &[(&str, &str)]) {
+    pub fn until_states(&self, at: &str, states: &[(&str, &str)]) {
         let wanted: Vec<_> = states.iter().map(|(name, state)| ((*name).to_owned(), (*state).to_owned())).collect();
         until(&format!("{wanted:?}"), || self.states(at) == wanted);
     }

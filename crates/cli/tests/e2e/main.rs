@@ -47,6 +47,9 @@ mod follows;
 mod object_stores;
 mod hosts;
 mod coordinators;
+mod outages;
+mod listings;
+mod upgrades;
 mod orders;
 mod dav_servers;
 mod buffers;
@@ -59,6 +62,8 @@ mod sets;
 mod errands;
 #[cfg(feature = "hub")]
 mod hub_access;
+#[cfg(feature = "hub")]
+mod hub_hosts;
 #[cfg(feature = "hub")]
 mod hubs;
 #[cfg(feature = "hub")]

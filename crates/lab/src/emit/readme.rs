@@ -122,5 +122,6 @@ WHAT DIFFERS FROM THE LABORATORY ON ONE MACHINE
   - The hosts have real interfaces with interrupts and DMA: CPU figures are higher than between network namespaces.
   - Latency hosts need a core for each direction at 10 Gbit/s and more. If one is the limit, ping shows it: under load and
     with an empty queue the round trip must not rise.
+  - Rates and processor quotas of hosts (host-rate, cpu) are not set: they are those of the machines.
   - The script of a timeline that repeats for ever ends after an hour or a thousand changes.
 ";

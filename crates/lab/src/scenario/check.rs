@@ -15,7 +15,7 @@ pub use needs::Needs;
 
 use super::file::CORE;
 use super::quantity::{show_duration, show_probability, show_rate};
-use super::{End, Error, Event, FRAMING_BYTES, Impairment, Kind, Link, QueueLimit, Scenario};
+use super::{Backend, End, Error, Event, FRAMING_BYTES, Impairment, Kind, Link, QueueLimit, Scenario};
 
 /// Of a site or link: an interface name of Linux, without its end mark.
 const NAME_CHARACTERS_MAX: usize = 15;
@@ -31,6 +31,8 @@ const EVENTS_MAX: usize = 100;
 /// What every IPv4 host must take, and the largest that a TUN interface can have.
 const MTU_BYTES: std::ops::RangeInclusive<u32> = 576..=65_521;
 const BITS_PER_SECOND: std::ops::RangeInclusive<u64> = 8_000..=1_000_000_000_000;
+/// The kernel gives no less than a millisecond of each tenth of a second; the largest is a thousand processors.
+const PROCESSOR_PERCENT: std::ops::RangeInclusive<u32> = 1..=100_000;
 const DELAY_MAX: Duration = Duration::from_secs(10);
 /// Of the delay: more is not jitter around it.
 const JITTER_DELAYS_MAX: u32 = 10;
@@ -51,6 +53,7 @@ impl Scenario {
             return Err(impossible("mtu", problem));
         }
         self.check_hosts()?;
+        self.check_shares()?;
         self.check_ends()?;
         for link in &self.links {
             self.check_link(link)?;
@@ -93,6 +96,26 @@ impl Scenario {
         let hosts: u32 = self.sites.iter().map(|site| u32::from(site.hosts)).sum();
         if hosts > HOSTS_MAX {
             return Err(impossible("sites", format!("{hosts} hosts together; use at most {HOSTS_MAX}")));
+        }
+        Ok(())
+    }
+
+    fn check_shares(&self) -> Result<(), Error> {
+        for site in &self.sites {
+            let subject = format!("site {}", site.name);
+            if let Some(percent) = site.processor_percent.filter(|percent| !PROCESSOR_PERCENT.contains(percent)) {
+                let problem = format!("cpu {percent}%; use 1% to {}%", PROCESSOR_PERCENT.end());
+                return Err(impossible(subject, problem));
+            }
+            if let Some(rate) = site.host_bits_per_second.filter(|rate| !BITS_PER_SECOND.contains(rate)) {
+                let [least, most] = [BITS_PER_SECOND.start(), BITS_PER_SECOND.end()].map(|rate| show_rate(Some(*rate)));
+                return Err(impossible(subject, format!("host-rate {}; use {least} to {most}", show_rate(Some(rate)))));
+            }
+            let other = self.backend.filter(|backend| *backend != Backend::Nfqueue);
+            if let Some(backend) = other.filter(|_| site.host_bits_per_second.is_some()) {
+                let problem = format!("host-rate beside the back end {}; use auto or nfqueue", backend.name());
+                return Err(impossible(subject, problem));
+            }
         }
         Ok(())
     }

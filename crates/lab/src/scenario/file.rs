@@ -22,7 +22,7 @@ use toml::de::{DeTable, DeValue};
 pub use property::parse_changes;
 use property::{DIRECTIONS, NAMES, Properties};
 
-use super::quantity::parse_duration;
+use super::quantity::{parse_duration, parse_rate};
 use super::{Backend, End, Error, Event, HostSettings, Impairment, Kind, Link, Scenario, Site};
 
 /// Of a scenario file. The largest sensible one is a hundredth of this.
@@ -105,11 +105,14 @@ fn read_root<'t>(root: &Place<'t>, table: &'t DeTable<'t>) -> Result<Scenario, E
 }
 
 fn read_site(entry: &Entry<'_>) -> Result<Site, Error> {
-    let mut site = Site { name: entry.key.into(), hosts: 1 };
+    let name = entry.key.into();
+    let mut site = Site { name, hosts: 1, processor_percent: None, host_bits_per_second: None };
     for entry in entry.entries()? {
         match entry.key {
             "hosts" => site.hosts = entry.number("a number of hosts such as 2")?,
-            _ => return Err(entry.unknown("hosts")),
+            "cpu" => site.processor_percent = Some(entry.percent()?),
+            "host-rate" => site.host_bits_per_second = entry.rate()?,
+            _ => return Err(entry.unknown("hosts, cpu, host-rate")),
         }
     }
     Ok(site)
@@ -249,6 +252,18 @@ impl<'t> Entry<'t> {
 
     fn duration(&self) -> Result<Duration, Error> {
         parse_duration(&self.scalar()?).map_err(|malformed| self.wrong(Kind::Value, malformed.to_string()))
+    }
+
+    /// Of one processor: there may be more than 100.
+    fn percent(&self) -> Result<u32, Error> {
+        let text = self.scalar()?;
+        let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+        let malformed = || super::quantity::Malformed::new(&text, "a share of one processor such as 20% or 150%");
+        number.ok_or_else(|| self.wrong(Kind::Value, malformed().to_string()))
+    }
+
+    fn rate(&self) -> Result<Option<u64>, Error> {
+        parse_rate(&self.scalar()?).map_err(|malformed| self.wrong(Kind::Value, malformed.to_string()))
     }
 
     fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Result<T, Error> {

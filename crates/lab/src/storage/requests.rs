@@ -33,7 +33,9 @@ const GENERATION: Generation = Generation(0);
 
 impl PassThrough {
     fn attributes_valid(&self) -> Duration {
-        if self.profile.is_shared { Duration::ZERO } else { ATTRIBUTES_VALID }
+        // Names that differ in case alone are several to the kernel: under one of them it would keep a file that is gone.
+        let is_kept = !self.profile.is_shared && !self.profile.folds_case;
+        if is_kept { ATTRIBUTES_VALID } else { Duration::ZERO }
     }
 }
 

@@ -74,7 +74,8 @@ impl Bench {
     pub fn scenario(&self, round_trip: Duration, rate: Option<u64>) -> Scenario {
         let direction = Impairment { delay: round_trip / 2, bits_per_second: rate, ..Impairment::default() };
         let ends = [End::Site(0), End::Site(1)];
-        let site = |name: &str| Site { name: name.into(), hosts: 1 };
+        let site =
+            |name: &str| Site { name: name.into(), hosts: 1, processor_percent: None, host_bits_per_second: None };
         Scenario {
             name: "validate".into(),
             host_settings: HostSettings::Tuned,

@@ -1,4 +1,4 @@
-//! The program that a day begins with, and the one that every process becomes in its middle.
+//! The program that a day begins with, and the one that every process becomes soon after.
 //!
 //! `THALWEG_PREVIOUS_BIN` names the first, as for the end-to-end tests; without it both are the program under trial, and the record says
 //! so. Invariant: where it is named, the two are not the same.
@@ -46,6 +46,10 @@ impl Programs {
         std::env::var_os(PREVIOUS).map(PathBuf::from)
     }
 
+    pub fn is_upgrade(&self) -> bool {
+        self.is_upgrade
+    }
+
     /// For the record: which they are, and whether one replaced the other.
     pub fn told(&self) -> [(&'static str, String); 3] {
         let upgrade = match self.is_upgrade {
@@ -56,7 +60,7 @@ impl Programs {
         [
             ("program at first", shown(&self.first)),
             ("program in the end", shown(&self.last)),
-            ("upgrade in the middle", upgrade.to_owned()),
+            ("upgrade", upgrade.to_owned()),
         ]
     }
 }

@@ -1,13 +1,15 @@
-//! Three hosts of a laboratory: two endpoints that are far from each other, and the hub; what they suffer, and what they hold.
+//! Three hosts of a laboratory: two endpoints that are far from each other, and the hub; what they suffer, and what they become.
 //!
-//! Invariant: a process that was killed or stopped is started again with the state that it left.
+//! Invariants: a process that was killed or stopped is started again with the state that it left; one that ends by itself ends the trial.
+//! Not here: what a process may hold (`held`).
 
+use super::held::{Held, Lives};
 use super::narrow::Narrow;
 use super::programs::Programs;
 use super::work::{USERS, Work};
 use crate::outside::ground::{at, thalweg};
 use crate::outside::process::{Running, output_of};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lab::Lab;
 use lab::scenario::{Change, Scenario};
 use rustix::process::Signal;
@@ -21,13 +23,13 @@ use std::time::{Duration, Instant};
 /// How long something stands still, a path is cut, or a destination full.
 const PAUSE: Duration = Duration::from_secs(3);
 const AWAY: Duration = Duration::from_secs(60);
-/// By then a process has grown to what it needs.
-const SETTLED: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long the hub may be away for those who hand in.
 const AWAY_LIMIT: Duration = Duration::from_secs(60);
-/// Such as connections that are kept for the next job.
-const DESCRIPTORS_SOME: u64 = 4;
+/// Nothing has run for so long: sessions that have nothing to do have ended.
+pub const REST: Duration = Duration::from_secs(30);
+/// And for how long after it is looked what is held.
+const LAST_LOOKS: Duration = Duration::from_secs(5);
 const LINK: &str = "to-siteb";
 const PORT: u16 = 7740;
 const HUB_PORT: u16 = 7741;
@@ -94,19 +96,9 @@ impl Fault {
     }
 }
 
-/// What a process holds.
-#[derive(Clone, Copy, Default)]
-pub struct Held {
-    pub descriptors: u64,
-    pub memory_kib: u64,
-    /// How old it was.
-    pub seconds: f64,
-}
-
 pub struct Town {
     running: BTreeMap<Role, Running>,
-    /// Of each process, when it had settled, or as far as it was seen before.
-    first: BTreeMap<Role, Held>,
+    lives: BTreeMap<Role, Lives>,
     /// Until when the second endpoint is away.
     away_until: Option<Instant>,
     programs: Programs,
@@ -132,7 +124,7 @@ impl Town {
             text.push_str(&format!("rate = \"{}kbit\"\nqueue = \"1bdp\"\n", bits_per_second / 1000));
         }
         let scenario = Scenario { name: "day".into(), seed, ..Scenario::from_toml(&text)? };
-        let (running, first, pin) = (BTreeMap::new(), BTreeMap::new(), String::new());
+        let (running, lives, pin) = (BTreeMap::new(), BTreeMap::new(), String::new());
         let (program, dir) = (programs.first.path.clone(), dir.to_owned());
         for role in [Role::SiteA, Role::SiteB] {
             fs::create_dir_all(dir.join(root_of(role.name()))).context("create a root")?;
@@ -141,7 +133,7 @@ impl Town {
         // After the hosts, which its processes have to see.
         let storage = Narrow::mount(&dir, &dir.join(root_of(Role::SiteB.name())), bytes)?;
         let away_until = None;
-        let mut town = Town { running, first, away_until, programs, program, dir, pin, starts: 0, storage, lab };
+        let mut town = Town { running, lives, away_until, programs, program, dir, pin, starts: 0, storage, lab };
         ROLES.into_iter().try_for_each(|role| town.start(role))?;
         for role in [Role::SiteA, Role::SiteB] {
             let ticket = town.ticket(role).display().to_string();
@@ -212,7 +204,7 @@ impl Town {
         if let Some((_, pin)) = running.said().0.rsplit_once("certificate ") {
             self.pin = pin.trim().to_owned();
         }
-        self.first.insert(role, held(&running).unwrap_or_default());
+        self.lives.entry(role).or_default().begin();
         self.running.insert(role, running);
         Ok(())
     }
@@ -271,16 +263,22 @@ impl Town {
         Ok(self.away_until.is_some())
     }
 
-    /// Every process, one after the other, becomes one of the last program, at a place of its own.
+    /// Every process, one after the other, becomes one of the last program, at a place of its own; between two of them old and new
+    /// work together for a while. Lives of before are not judged.
     pub fn upgrade(&mut self) -> Result<()> {
         let next = self.dir.join("next");
         fs::create_dir_all(&next).context("create a place for the next program")?;
         let next = next.join("thalweg");
         fs::copy(&self.programs.last.path, &next).context("copy the program")?;
-        self.program = next;
+        self.program = next.canonicalize().context("find the next program")?;
+        self.lives.clear();
         for role in ROLES {
             self.terminate(role)?;
             self.start(role)?;
+            let runs = self.running.get(&role).map(|running| format!("/proc/{}/exe", running.pid()));
+            let runs = runs.and_then(|link| fs::read_link(link).ok());
+            ensure!(runs.as_ref() == Some(&self.program), "{} did not become another program: {runs:?}", role.name());
+            std::thread::sleep(PAUSE);
         }
         Ok(())
     }
@@ -310,27 +308,31 @@ impl Town {
         said.lines().map(|line| serde_json::from_str(line).context("read a job")).collect()
     }
 
-    pub fn sample(&mut self) {
-        for (role, running) in &self.running {
-            if running.started.elapsed() < SETTLED {
-                self.first.insert(*role, held(running).unwrap_or_default());
-            }
+    /// Notes what each process holds.
+    pub fn sample(&mut self, is_at_rest: bool) -> Result<()> {
+        for (role, running) in &mut self.running {
+            let held = Held::by(running).filter(|_| !running.has_ended());
+            let Some(held) = held else {
+                bail!("{} ended by itself: {}", role.name(), running.said().1.trim());
+            };
+            self.lives.entry(*role).or_default().note(held, is_at_rest);
         }
+        Ok(())
     }
 
-    /// What a process held when it had settled, and holds when nothing is left to do.
-    pub fn held(&self, role: Role) -> Option<(Held, Held)> {
-        let running = self.running.get(&role)?;
-        // Sessions that have nothing to do are ended after a while.
-        let deadline = Instant::now() + STOP_LIMIT;
-        let first = *self.first.get(&role)?;
-        loop {
-            let now = held(running)?;
-            if now.descriptors <= first.descriptors + DESCRIPTORS_SOME || Instant::now() > deadline {
-                return Some((first, now));
-            }
-            std::thread::park_timeout(PAUSE);
+    /// Goes on looking when nothing is left to do, until every process has settled and come to rest.
+    pub fn rest(&mut self, settled: Duration) -> Result<()> {
+        let (began, ages) = (Instant::now(), self.running.values().map(|running| running.started.elapsed()));
+        let is_old = (settled * 3 / 2).saturating_sub(ages.min().unwrap_or_default());
+        while began.elapsed() < REST.max(is_old) + LAST_LOOKS {
+            self.sample(began.elapsed() >= REST)?;
+            std::thread::park_timeout(Duration::from_millis(500));
         }
+        Ok(())
+    }
+
+    pub fn lives(&self, role: Role) -> &Lives {
+        &self.lives[&role]
     }
 
     /// Panics, in the words of all processes.
@@ -347,14 +349,6 @@ impl Town {
 
 fn root_of(site: &str) -> String {
     format!("root-{site}")
-}
-
-fn held(running: &Running) -> Option<Held> {
-    let (pid, seconds) = (running.pid(), running.started.elapsed().as_secs_f64());
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let memory_kib = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(Held { descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64, memory_kib, seconds })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::outside::tree::{self, Files};
 use crate::random::Random;
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const MIX: [(&str, u64, u64, bool); 7] = [
 ];
 /// Of the jobs, so many are there from the beginning.
 const AT_ONCE: f64 = 0.6;
+/// Of what those move, so much is there when users are compared: all of them still have more to come.
+const COMPARED_AT: f64 = 0.8;
 
 struct Wish {
     kind: &'static str,
@@ -43,13 +46,26 @@ fn turn(number: usize) -> usize {
     number / USERS.len()
 }
 
-/// That so many jobs move.
-pub fn bytes_of(count: usize) -> u64 {
-    let of = |number: usize| match MIX[turn(number) % MIX.len()] {
+/// That a job moves.
+fn moved_bytes(number: usize) -> u64 {
+    match MIX[turn(number) % MIX.len()] {
         (CHECK, ..) => 0,
         (_, files, bytes, _) => files * bytes,
-    };
-    (0..count).map(of).sum()
+    }
+}
+
+/// That so many jobs move.
+pub fn bytes_of(count: usize) -> u64 {
+    (0..count).map(moved_bytes).sum()
+}
+
+fn at_once(count: usize) -> usize {
+    (count as f64 * AT_ONCE) as usize
+}
+
+/// How much has arrived when users are compared, of so many jobs.
+pub fn compared_bytes(count: usize) -> u64 {
+    ((bytes_of(at_once(count)) as f64 * COMPARED_AT) as u64).max(1)
 }
 
 impl Work {
@@ -99,15 +115,16 @@ impl Work {
         (self.wishes[number].user, &self.wishes[number].job)
     }
 
-    /// When each is handed in, the next one last.
+    /// When each is handed in, the next one last. At first one user hands in after the other: who is served in the order of arrival gets
+    /// more than those who come later.
     pub fn due(&self, until: Duration, random: &mut Random) -> Vec<(Duration, usize)> {
-        let at_once = (self.len() as f64 * AT_ONCE) as usize;
+        let at_once = at_once(self.len());
         let mut when = |number: usize| match number < at_once {
             true => Duration::ZERO,
             false => Duration::from_millis(random.below(until.as_millis() as u64)),
         };
         let mut due: Vec<_> = (0..self.len()).map(|number| (when(number), number)).collect();
-        due.sort_by(|a, b| b.cmp(a));
+        due.sort_by_key(|(when, number)| Reverse((*when, number % USERS.len(), *number)));
         due
     }
 }
@@ -139,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_user_wants_the_same_and_the_first_jobs_come_first() {
+    fn every_user_wants_the_same_and_at_first_one_hands_in_after_the_other() {
         let dir = tempfile::tempdir().unwrap();
         let work = work(dir.path(), 10);
         let of = |user: &str| {
@@ -148,8 +165,24 @@ mod tests {
         assert!(USERS.iter().all(|user| of(user) == of("anna")));
         assert_eq!(USERS.iter().map(|user| of(user)).sum::<u64>(), bytes_of(10));
         let due = work.due(Duration::from_secs(60), &mut Random::new(1));
-        assert_eq!((due.len(), due[9]), (10, (Duration::ZERO, 0)));
+        let first: Vec<_> = due.iter().rev().take(6).copied().collect();
+        assert_eq!((due.len(), first), (10, [0, 5, 1, 2, 3, 4].map(|number| (Duration::ZERO, number)).to_vec()));
         assert!(due.iter().rev().skip(6).all(|(when, number)| *number >= 6 && *when < Duration::from_secs(60)));
+    }
+
+    /// Otherwise nothing is said of the queue where users have the same.
+    #[test]
+    fn who_is_served_in_the_order_of_arrival_has_no_equal_shares_when_users_are_compared() {
+        let mut arrived: Vec<_> = (0..at_once(200)).collect();
+        arrived.sort_by_key(|number| (number % USERS.len(), *number));
+        let mut served = [0_u64; USERS.len()];
+        for number in arrived {
+            if served.iter().sum::<u64>() < compared_bytes(200) {
+                served[number % USERS.len()] += moved_bytes(number);
+            }
+        }
+        let least = *served.iter().min().unwrap();
+        assert!((least as f64) < 0.1 * served.iter().sum::<u64>() as f64, "{served:?}");
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub fn laboratory(
 ) -> Result<Lab> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("trial-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-    let site = |name: &str| Site { name: name.into(), hosts: 1 };
+    let site = |name: &str| Site { name: name.into(), hosts: 1, processor_percent: None, host_bits_per_second: None };
     let ends = [End::Site(0), End::Site(1)];
     Ok(Lab::up(Scenario {
         name,

@@ -11,7 +11,6 @@ use model::Exit;
 use model::quantity::Rate;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 /// Run a command on a host
 #[derive(clap::Args, Debug)]
@@ -87,9 +86,8 @@ pub fn exec(args: &Exec) -> Result<Exit> {
         return Err(usage(format!("there is no host {:?}", args.site), format!("there are {}", hosts.join(", "))));
     };
     lab::unprivileged::join(lease.pid()).map_err(of_lab)?;
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &lease.namespace(host)]).args(&args.command);
-    Err(of_file("run", "ip", &command.exec()))
+    let mut command = lease.command(host).map_err(of_lab)?;
+    Err(of_file("run", "ip", &command.args(&args.command).exec()))
 }
 
 pub fn status(args: &Status) -> Result<Exit> {

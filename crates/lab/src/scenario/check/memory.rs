@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::quantity::ByteCount;
 
-use crate::scenario::{Error, Impairment, Kind, Link, Scenario};
+use crate::scenario::{End, Error, FRAMING_BYTES, Impairment, Kind, Link, Scenario, Site};
 
 /// What a path without a limit is taken to carry: what forwarding alone reaches between two network namespaces.
 pub(super) const UNLIMITED_BITS_PER_SECOND: u64 = 40_000_000_000;
@@ -13,6 +13,13 @@ pub(super) const UNLIMITED_BITS_PER_SECOND: u64 = 40_000_000_000;
 const COPIES: f64 = 2.0;
 /// The rest is for the programs under test and the page cache.
 const MEMORY_SHARE: f64 = 0.5;
+/// What may leave an interface at once that is held to a rate: of the rate, and in packets, of which the kernel drops
+/// what is larger than a bucket.
+const BURST: Duration = Duration::from_millis(1);
+const BURST_PACKETS: u64 = 2;
+/// What waits there: as much as the longest path holds, and no less than this.
+const HOST_QUEUE_MIN: Duration = Duration::from_millis(20);
+const HOST_QUEUE_BYTES_MIN: u64 = 128 << 10;
 
 impl Scenario {
     /// Bytes held when every link is full, in the worst state that the timelines bring.
@@ -41,8 +48,26 @@ impl Scenario {
         most
     }
 
+    /// Of the token bucket that holds an interface to a rate: what may leave at once, and that with what waits.
+    pub fn bucket_bytes(&self, bits_per_second: u64) -> [u64; 2] {
+        let bytes = |time: Duration| (bits_per_second as f64 / 8.0 * time.as_secs_f64()) as u64;
+        let burst = bytes(BURST).max(BURST_PACKETS * (u64::from(self.mtu_bytes) + FRAMING_BYTES));
+        let queue = bytes(HOST_QUEUE_MIN.max(self.round_trip_max())).max(HOST_QUEUE_BYTES_MIN);
+        [burst, (burst + queue).min(u64::from(u32::MAX))]
+    }
+
+    /// What waits where hosts are held to rates of their own: at both ends of each of their cables.
+    fn host_queues_bytes_max(&self) -> u64 {
+        let of = |(index, site): (usize, &Site)| {
+            let [_, bytes] = self.bucket_bytes(site.host_bits_per_second?);
+            let links = self.links.iter().filter(|link| link.ends.contains(&End::Site(index))).count();
+            Some(2 * u64::from(site.hosts) * links as u64 * bytes)
+        };
+        self.sites.iter().enumerate().filter_map(of).sum()
+    }
+
     pub(super) fn check_memory(&self, memory_available_bytes: u64) -> Result<(), Error> {
-        let needed = self.in_flight_bytes_max();
+        let needed = self.in_flight_bytes_max() + (self.host_queues_bytes_max() as f64 * COPIES) as u64;
         let usable = (memory_available_bytes as f64 * MEMORY_SHARE) as u64;
         if needed <= usable {
             return Ok(());

@@ -44,11 +44,14 @@ fn topologies_that_cannot_carry_a_packet_are_refused() {
     assert!(refusal(|s| s.links[0].ends[1] = End::Site(0)).contains("itself"));
     assert!(refusal(|s| s.links[0].ends[1] = End::Site(7)).contains("does not exist"));
     assert!(refusal(|s| s.links[0].ends[1] = End::Core).contains("core: only one link"));
-    assert!(
-        refusal(|s| s.sites.push(crate::scenario::Site { name: "c".into(), hosts: 1 })).contains("site c: no link")
-    );
+    let third = crate::scenario::Site { name: "c".into(), ..continent().sites.remove(0) };
+    assert!(refusal(|s| s.sites.push(third.clone())).contains("site c: no link"));
     assert!(refusal(|s| s.sites[0].hosts = 0).contains("hosts"));
     assert!(refusal(|s| s.sites[0].hosts = 25).contains("1 to 24"));
+    assert!(refusal(|s| s.sites[0].processor_percent = Some(0)).contains("site a: cpu 0%; use 1% to"));
+    assert!(refusal(|s| s.sites[1].host_bits_per_second = Some(9)).contains("site b: host-rate 9bit; use 8kbit to"));
+    let beside_tun = refusal(|s| (s.sites[0].host_bits_per_second, s.backend) = (Some(1_000_000), Some(Backend::Tun)));
+    assert!(beside_tun.contains("site a: host-rate beside the back end tun; use auto"), "{beside_tun}");
     let beside = refusal(|s| {
         for (name, site) in [("x", 0), ("y", 1)] {
             s.links.push(Link { name: name.into(), ends: [End::Site(site), End::Core], ..s.links[0].clone() });
@@ -56,7 +59,7 @@ fn topologies_that_cannot_carry_a_packet_are_refused() {
     });
     assert!(beside.contains("link wan: joins two sites beside a star"), "{beside}");
     let chain = refusal(|s| {
-        s.sites.push(crate::scenario::Site { name: "c".into(), hosts: 1 });
+        s.sites.push(third.clone());
         s.links.push(Link { name: "on".into(), ends: [End::Site(1), End::Site(2)], ..s.links[0].clone() });
     });
     assert!(chain.contains("link on: joins another pair of sites"), "{chain}");
@@ -131,6 +134,11 @@ fn what_does_not_fit_memory_says_how_much_it_needs() {
     let error = continent().check(1_109_999_998).unwrap_err();
     assert_eq!(error.kind, Kind::Memory);
     assert!(error.to_string().contains("529 MiB") && error.to_string().contains("1.03 GiB"), "{error}");
+    // What waits at a host and at the other end of its cable: 1 ms and 74 ms of 1 Gbit/s, twice.
+    let mut held = continent();
+    held.sites[0].host_bits_per_second = Some(1_000_000_000);
+    assert_eq!(held.check(1_110_000_000 + 2 * 37_500_000), Ok(()));
+    assert!(held.check(1_110_000_000 + 2 * 37_500_000 - 2).is_err());
     // A timeline may ask for more than the link does at first.
     let mut growing = continent();
     let change = Change { delay: Some(Duration::from_secs(1)), ..Change::default() };

@@ -17,6 +17,8 @@ backend = "tun"
 [site.z]
 hosts = 3
 [site.a]
+cpu = "150%"
+host-rate = "50Mbit"
 [link.wan]
 between = ["z", "a"]
 rtt = "74ms"
@@ -44,6 +46,8 @@ fn every_key_is_read_and_order_is_kept() {
     let names: Vec<&str> = scenario.sites.iter().map(|site| site.name.as_str()).collect();
     assert_eq!((scenario.name.as_str(), scenario.seed, scenario.mtu_bytes), ("two-sites", u64::MAX, 1500));
     assert_eq!((names, scenario.sites[0].hosts, scenario.sites[1].hosts), (vec!["z", "a"], 3, 1));
+    let own = |site: &Site| (site.processor_percent, site.host_bits_per_second);
+    assert_eq!((own(&scenario.sites[0]), own(&scenario.sites[1])), ((None, None), (Some(150), Some(50_000_000))));
     assert_eq!((scenario.host_settings, scenario.backend), (HostSettings::Stock, Some(Backend::Tun)));
     let wan = &scenario.links[0];
     assert_eq!((wan.name.as_str(), wan.ends), ("wan", [End::Site(0), End::Site(1)]));
@@ -88,14 +92,19 @@ fn an_error_is_one_line_with_the_line_the_key_and_what_is_allowed() {
     };
     assert_eq!(
         said("rate = \"10Gbit\"", "rate = \"10GB\""),
-        "line 14, link.wan.rate: \"10GB\" is not a rate in bits per second such as 10Gbit, 500kbit or unlimited"
+        "line 16, link.wan.rate: \"10GB\" is not a rate in bits per second such as 10Gbit, 500kbit or unlimited"
     );
     assert_eq!(
         said("jitter =", "jiter ="),
-        "line 18, link.wan.jiter: unknown key; there are between, forward, backward, timeline, rtt, delay, rate, queue, \
+        "line 20, link.wan.jiter: unknown key; there are between, forward, backward, timeline, rtt, delay, rate, queue, \
          loss, loss-burst, jitter, reorder, duplicate, corrupt, down"
     );
-    assert_eq!(said("hosts = 3", "host = 3"), "line 9, site.z.host: unknown key; there are hosts");
+    assert_eq!(said("hosts = 3", "host = 3"), "line 9, site.z.host: unknown key; there are hosts, cpu, host-rate");
+    assert_eq!(
+        said("\"150%\"", "\"1.5\""),
+        "line 11, site.a.cpu: \"1.5\" is not a share of one processor such as 20% or 150%"
+    );
+    assert!(said("50Mbit", "50MB").starts_with("line 12, site.a.host-rate: \"50MB\" is not a rate"));
     assert_eq!(said("hosts = 3", "hosts = 300"), "line 9, site.z.hosts: \"300\" is not a number of hosts such as 2");
     assert!(said("seed =", "sead =").starts_with("line 2, sead: unknown key; there are name, seed"));
     assert!(said("mtu = 1500", "mtu = \"big\"").contains("a number of bytes such as 9000"));
@@ -105,13 +114,13 @@ fn an_error_is_one_line_with_the_line_the_key_and_what_is_allowed() {
     assert!(said("between = [\"z\", \"a\"]\n", "").contains("link.wan: needs `between`"));
     assert!(said("rtt = \"74ms\"", "rtt = \"74ms\"\ndelay = \"1ms\"").contains("rtt and delay say the same"));
     assert!(said("delay = \"30ms\" }", "rtt = \"30ms\" }").contains("give that direction a delay"));
-    assert!(said("rate = \"unlimited\"", "rtt = \"1s\"").contains("line 25, link.wan.timeline.rtt"));
-    assert!(said("at = \"20s\", ", "").contains("line 24, link.wan.timeline: needs `at`"));
+    assert!(said("rate = \"unlimited\"", "rtt = \"1s\"").contains("line 27, link.wan.timeline.rtt"));
+    assert!(said("at = \"20s\", ", "").contains("line 26, link.wan.timeline: needs `at`"));
     assert!(said(", down = true", "").contains("changes nothing"));
     assert!(said("reorder = true", "reorder = [1]").contains("is a array; it must be one value"));
     assert!(said("[site.z]", "[site.z").starts_with("line 8: "));
     assert!(said("loss-burst = 10", "loss-burst = nan").contains("segments lost in a row"));
-    assert!(said("loss-burst = 10", "loss = 1").starts_with("line 17: "));
+    assert!(said("loss-burst = 10", "loss = 1").starts_with("line 19: "));
     assert!(said("[site.a]", "site = 3").lines().count() == 1);
 }
 
@@ -183,7 +192,12 @@ pub(in crate::scenario) fn any_scenario() -> impl Strategy<Value = Scenario> {
                 .into_iter()
                 .filter(|name| name != CORE)
                 .enumerate()
-                .map(|(index, name)| Site { name, hosts: index as u8 * 7 })
+                .map(|(index, name)| Site {
+                    name,
+                    hosts: index as u8 * 7,
+                    processor_percent: (index > 1).then_some(index as u32 * 30),
+                    host_bits_per_second: (index > 2).then_some(index as u64 * 1_234_567),
+                })
                 .collect();
             let links: Vec<_> = links.into_iter().map(|name| any_link(name, sites.len().min(count))).collect();
             links.prop_map(move |links| Scenario {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::scenario::quantity::show_duration;
+use crate::scenario::quantity::{show_duration, show_rate};
 use crate::scenario::{Backend, Change, End, Event, HostSettings, Impairment, Link, Scenario};
 
 use super::CORE;
@@ -27,6 +27,12 @@ impl Scenario {
         for site in &self.sites {
             text += &format!("\n[site.{}]\n", key(&site.name));
             line(&mut text, "hosts", &site.hosts.to_string());
+            if let Some(percent) = site.processor_percent {
+                line(&mut text, "cpu", &string(&format!("{percent}%")));
+            }
+            if let Some(rate) = site.host_bits_per_second {
+                line(&mut text, "host-rate", &string(&show_rate(Some(rate))));
+            }
         }
         for link in &self.links {
             self.write_link(&mut text, link);

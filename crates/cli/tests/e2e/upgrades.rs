@@ -1,0 +1,170 @@
+//! Endpoints of several hosts of which some run the program of an earlier commit: all of them work on one copy, and are
+//! upgraded while it runs.
+//!
+//! As in `compatibility`: without `THALWEG_PREVIOUS_BIN` nothing is tried here, and that is said.
+
+use crate::bed::{Bed, Ran, Server, contents, noise, until};
+use crate::compatibility::Release::{self, Present, Previous};
+use crate::compatibility::{PAIRS, previous};
+use serde_json::Value;
+use std::fs;
+
+const COPY: [&str; 4] = ["cp", "--json", "a:x/", "b:y/"];
+
+/// An endpoint `a` whose hosts serve `from`, and `b` whose hosts serve `to`.
+struct Mixed {
+    bed: Bed,
+    hosts: Vec<Host>,
+}
+
+struct Host {
+    name: &'static str,
+    release: Release,
+    root: &'static str,
+    is_head: bool,
+    server: Server,
+}
+
+impl Mixed {
+    /// The first host of each is its head. Those of `a` send with `rate`.
+    fn new(a: &[(&'static str, Release)], b: &[(&'static str, Release)], rate: &str) -> Mixed {
+        let mut mixed = Mixed { bed: Bed::new(), hosts: Vec::new() };
+        for (hosts, root) in [(a, "from"), (b, "to")] {
+            fs::create_dir_all(mixed.bed.path(root)).unwrap();
+            let head = hosts[0].0;
+            for &(name, release) in hosts {
+                if root == "from" {
+                    let words = ["contract", "add", "slow", "--direction", "out", "--rate", rate];
+                    release.run(&mixed.bed, name, &words).succeeded();
+                }
+                let is_head = name == head;
+                if !is_head {
+                    mixed.at(head, &["host", "invite", name, "--token-file", &format!("token-{name}")]);
+                }
+                let server = mixed.serve(name, release, (root, is_head), "127.0.0.1:0");
+                mixed.hosts.push(Host { name, release, root, is_head, server });
+                if is_head {
+                    mixed.at(head, &["host", "init"]);
+                }
+            }
+            let is_heard = |name: &str| mixed.listed(head, name)["state"] != "invited";
+            until("the hosts to be heard", || hosts.iter().all(|(name, _)| is_heard(name)));
+        }
+        mixed
+    }
+
+    fn serve(&self, name: &str, release: Release, (root, is_head): (&str, bool), listen: &str) -> Server {
+        let (key, file) = if is_head { ("--ticket-file", "ticket") } else { ("--join", "token") };
+        let file = format!("{file}-{name}");
+        let args = ["serve", "--listen", listen, "--root", root, "--name", name, key, &file];
+        self.bed.serve_with(release.of(&self.bed.command(name, &args)))
+    }
+
+    /// A command at a host, with the program that it has.
+    fn at(&self, name: &str, args: &[&str]) -> Ran {
+        let host = self.hosts.iter().find(|host| host.name == name).unwrap();
+        host.release.run(&self.bed, name, args).succeeded()
+    }
+
+    /// A host as its head lists it.
+    fn listed(&self, head: &str, name: &str) -> Value {
+        let hosts = self.at(head, &["host", "ls", "--json"]).events();
+        hosts.into_iter().find(|host| host["name"] == name).unwrap()
+    }
+
+    /// Ends a host's program in order, and starts the present one in its place, with what it left.
+    fn upgrade(&mut self, name: &str) {
+        let at = self.hosts.iter().position(|host| host.name == name).unwrap();
+        let Host { name, root, is_head, server, .. } = self.hosts.remove(at);
+        let address = server.address.clone();
+        server.stop();
+        let server = self.serve(name, Present, (root, is_head), &address);
+        self.hosts.push(Host { name, release: Present, root, is_head, server });
+    }
+
+    fn enrol(&self, client: Release) {
+        for name in ["a", "b"] {
+            let ticket = format!("ticket-{name}");
+            client.run(&self.bed, "client", &["endpoint", "add", name, "--ticket-file", &ticket]).succeeded();
+        }
+    }
+
+    /// Whether a host has received files.
+    fn has_received(&self, name: &str) -> bool {
+        let log = fs::read_to_string(self.bed.path(name).join("state_home/thalweg/transfers.jsonl"));
+        log.unwrap_or_default().contains("\"bundle\"")
+    }
+
+    #[track_caller]
+    fn assert_whole(&self, done: &Value, files: usize) {
+        assert_eq!(contents(&self.bed.path("from/x")), contents(&self.bed.path("to/y")));
+        assert_eq!((&done["files"]["ok"], &done["files"]["failed"]), (&files.into(), &0.into()), "{done}");
+    }
+}
+
+fn slices(done: &Value, name: &str) -> u64 {
+    let hosts = done["hosts"].as_array().unwrap();
+    let host = hosts.iter().find(|host| host["name"] == name).unwrap_or_else(|| panic!("{name}: {done}"));
+    host["slices"].as_u64().unwrap()
+}
+
+#[test]
+fn hosts_of_two_versions_share_a_copy_whichever_heads_them_and_whichever_is_asked_for_it() {
+    if previous().is_none() {
+        return;
+    }
+    for (head, other) in PAIRS {
+        let site = Mixed::new(&[("a", head), ("a2", other)], &[("b", other), ("b2", head)], "200Mbit");
+        for at in 0..900usize {
+            site.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(100 + at, at as u64));
+        }
+        // What present hosts among themselves send in ranges.
+        site.bed.write("from/x/large", &noise((72 << 20) + 1, 7));
+        site.enrol(other);
+        let done = other.run(&site.bed, "client", &COPY).succeeded().done();
+        site.assert_whole(&done, 901);
+        for name in ["a", "a.a2"] {
+            assert!(slices(&done, name) > 0, "{head:?}, {other:?}: {done}");
+        }
+        until("both to have received", || site.has_received("b") && site.has_received("b2"));
+    }
+}
+
+#[test]
+fn hosts_are_upgraded_one_after_the_other_while_they_share_a_copy() {
+    if previous().is_none() {
+        return;
+    }
+    // Slowed down, so that there is a while to do it in.
+    let senders = [("a", Previous), ("a2", Previous), ("a3", Present)];
+    let mut site = Mixed::new(&senders, &[("b", Present), ("b2", Previous)], "8Mbit");
+    for at in 0..3000usize {
+        site.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(64 << 10, at as u64));
+    }
+    site.enrol(Present);
+    let mut child = site.bed.start(&COPY);
+    let members = [("a", "a2"), ("b", "b2")];
+    let works = |site: &Mixed, head: &str, name: &str| site.listed(head, name)["jobs"].as_u64() > Some(0);
+    for (head, name) in members {
+        until("it to work", || works(&site, head, name));
+        site.at(head, &["host", "drain", name]);
+    }
+    for (head, name) in members {
+        until("it to finish what it has", || site.listed(head, name)["state"] == "drained");
+        site.upgrade(name);
+        site.at(head, &["host", "resume", name]);
+    }
+    until("an upgraded host to work", || works(&site, "a", "a2"));
+    assert!(child.try_wait().unwrap().is_none(), "it was over before the last host was upgraded");
+    // The one that is asked who the others are, with no word to anybody.
+    site.upgrade("a");
+    for (name, _) in senders {
+        site.at(name, &["contract", "rm", "slow"]);
+    }
+    let done = site.bed.wait(child).succeeded().done();
+    site.assert_whole(&done, 3000);
+    for name in ["a", "a.a2", "a.a3"] {
+        assert!(slices(&done, name) > 0, "{done}");
+    }
+    assert!(site.has_received("b2"), "{done}");
+}
