@@ -30,6 +30,8 @@ mod clients;
 mod course;
 mod cloud;
 mod staging;
+mod far;
+mod tuning;
 mod verdicts;
 
 pub use catalog::{ITEMS, Item, Needs, find};

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::{
     cards, clients, cloud, facility, holders, hosts, latency, laws, loss, million, over_time, paths, planned,
-    processors, rates, staging, verdicts,
+    processors, rates, staging, tuning, verdicts,
 };
 use crate::error::{Error, Kind, Result};
 
@@ -219,7 +219,7 @@ pub const ITEMS: &[Item] = &[
         hosts::scaling,
         3.0,
         "several nodes of a site work on one transfer",
-        "1 to 16 hosts held to 50 Mbit/s each, one file and many; one of four killed",
+        "1 to 16 hosts held to 50 Mbit/s each, one file and many; one of four killed, stopped and cut off",
     ),
     other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
     other(
@@ -355,7 +355,8 @@ pub const ITEMS: &[Item] = &[
         million::run,
         1.0,
         "nothing: what a facility asks of the chain",
-        "files of 1 KiB over 1 Gbit/s and 74 ms, into one host and three that share storage, from one and from three",
+        "files of 1 KiB over 1 Gbit/s and 74 ms, into one host and three that share storage, from one and from three; \
+         by command and by a hub, undisturbed and with every process killed",
     ),
     runs(
         "rates",
@@ -373,6 +374,16 @@ pub const ITEMS: &[Item] = &[
         "nothing: whether the verdict of a copy is right",
         "seven bottlenecks put in the way of copies, one after the other, 15 copies for each; needs FUSE",
     ),
+    runs(
+        "tuning",
+        "streams that are tuned while copies run",
+        tuning::run,
+        3.0,
+        "nothing: what tuning has to reach after a change, beside its like, and where nothing happens",
+        "a link of 300 Mbit/s and 20 ms that gives a third, and then all of it at 60 ms, beside 1 to 16 fixed streams; \
+         two tuned copies on one link; quiet copies, tuned and not, in turn",
+    )
+    .at_most(tuning::BITS_PER_SECOND),
     runs(
         "s3-f3",
         "per-host rates of 20 nodes",
@@ -401,7 +412,7 @@ pub const ITEMS: &[Item] = &[
     other(
         "s3-hang",
         "freeze and recovery",
-        Needs::Item("s3-holders and s0-f12 kill a host and go on; the tests freeze one and thaw it, no figure does"),
+        Needs::Item("s0-f12 freezes a host until the copy has ended; the tests thaw one in the middle, no figure does"),
     ),
     other(
         "s4-f3",

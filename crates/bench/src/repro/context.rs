@@ -68,6 +68,11 @@ impl<'a> Context<'a> {
         self.progress
     }
 
+    /// The item's part of the caller's time, if the caller has set one.
+    pub fn budget(&self) -> Option<Duration> {
+        self.options.budget.map(|_| self.budget)
+    }
+
     /// The rate of the item's links unless the caller named another.
     pub fn rate(&self, own: u64) -> Vec<Option<u64>> {
         vec![Some(self.options.bits_per_second.unwrap_or(own))]

@@ -138,7 +138,7 @@ impl<'a> Endpoints<'a> {
     }
 
     pub fn kill(&mut self, host: &str) {
-        self.servers.remove(host);
+        self.servers.remove(host).into_iter().for_each(Server::kill);
     }
 
     /// Starts a copy by the client.

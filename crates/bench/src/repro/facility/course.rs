@@ -67,10 +67,9 @@ pub struct Course<'a> {
 impl Course<'_> {
     /// Until everything is delivered.
     pub fn follow(&self) -> Result<Vec<Moment>> {
-        let (mut moments, mut delivered) = (Vec::new(), 0);
+        let mut moments = Vec::new();
         for round in 1.. {
-            let ended = self.one(round, delivered, &mut moments)?;
-            delivered += ended["bytes"]["ok"].as_u64().unwrap_or(0);
+            let ended = self.one(round, &mut moments)?;
             match ended["code"].as_i64() {
                 Some(0) => break,
                 _ if round >= ROUNDS_MAX => {
@@ -83,7 +82,7 @@ impl Course<'_> {
     }
 
     /// Hands the job in, and asks for it until it has ended. A hub that is away for a moment is asked again.
-    fn one(&self, round: u32, delivered: u64, moments: &mut Vec<Moment>) -> Result<Value> {
+    fn one(&self, round: u32, moments: &mut Vec<Moment>) -> Result<Value> {
         let (key, job) = (format!("{}-{round}", self.shared.name), self.job_file.display().to_string());
         let id = loop {
             match self.office.thalweg(&["submit", "--key", &key, &job]) {
@@ -98,7 +97,8 @@ impl Course<'_> {
             let at = self.shared.began.elapsed().as_secs_f64();
             let written = self.shared.written.load(Relaxed);
             let reached = job["bytes_reached"].as_u64().max(job["bytes"]["ok"].as_u64()).unwrap_or(0);
-            let delivered = delivered + reached;
+            // What an earlier round brought is there, and the job of this one counts it when it has found it.
+            let delivered = moments.last().map_or(reached, |last| last.delivered.max(reached));
             keep(
                 self.raw,
                 &json!({"run": self.shared.name, "at": at, "round": round, "written": written, "job": job}),

@@ -40,8 +40,15 @@ const NAMED: &[(&str, &[&str])] = &[
     ("socket buffers", PATH),
     // Both sides list.
     ("finding work", &["Storage", "Stall", "Kill(Store)", "Kill(Archive)", "Kill(Instrument)", "Cut"]),
-    ("too short to tell", &[NEW, "Kill(Archive)", "Kill(Instrument)", "Cut"]),
+    ("too short to tell", BEGINS),
+    ("connecting to ", BEGINS),
+    ("waits for its turn at ", BEGINS),
+    ("its order is on its way to ", BEGINS),
+    ("instrument is asked ", &["Kill(Hub)"]),
+    ("instrument has not answered ", &["Kill(Instrument)"]),
+    ("archive has not answered ", &["Kill(Archive)", "Cut"]),
 ];
+const BEGINS: &[&str] = &[NEW, "Kill(Archive)", "Kill(Instrument)", "Cut"];
 const FAR: &[&str] = &["Stall", "Kill(Store)", "Kill(Archive)", "Cut"];
 const PATH: &[&str] = &["Cut", "Kill(Archive)", "Kill(Instrument)"];
 /// While one of these is so, no other name is true.
@@ -67,30 +74,49 @@ pub struct Told {
     pub mute: usize,
     /// When nothing was told of a job that ran.
     pub silent: Vec<String>,
+    /// Events before the first byte, and such of them as say nothing of what is waited for.
+    pub early: usize,
+    pub unsaid: usize,
+    /// When a job was told to be less far than before.
+    pub fell: Vec<String>,
+    /// What was said to be waited for, and in how many events.
+    pub named: BTreeMap<String, usize>,
 }
 
 impl Told {
     /// The claims; `late` is why gaps in time may be the laboratory's.
-    pub fn checks(&self, late: &[String]) -> [Check; 4] {
+    pub fn checks(&self, late: &[String]) -> [Check; 7] {
         let some = |count: String, of: &[String]| {
             [vec![count], of.iter().take(SHOWN_MAX).cloned().collect()].concat().join("; ")
         };
-        let Told { events, still, untrue, settled, partial, mute, silent } = self;
+        let Told { events, still, untrue, settled, partial, mute, silent, early, unsaid, fell, named } = self;
         let words = some(format!("{} of {still}, {events} events in all", untrue.len()), untrue);
         let is_so = untrue.is_empty() && *events > 0;
         let gaps = (some(silent.len().to_string(), silent), silent.is_empty());
         let partial = (*settled > 0).then_some(*partial as f64);
+        // The first byte may have been quicker than the first event.
+        let begun = (*early > 0).then(|| (format!("{unsaid} of {early}"), *unsaid == 0));
+        let fallen = (some(fell.len().to_string(), fell), fell.is_empty());
+        let mut named: Vec<_> = named.iter().collect();
+        named.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let named: Vec<_> = named.into_iter().map(|(name, count)| format!("{name} {count}")).collect();
         let claims = [
             "seconds without progress of which the hub says nothing, or what was not so",
             "seconds of which events do not tell all legs and both buffers, in sessions that are not new",
             "moments at which a job waits and nobody says why",
             "gaps of more than 3 s in what the hub tells of a job that runs",
+            "seconds before the first byte of which the hub does not say what is waited for",
+            "times that the hub tells of fewer bytes than before, over all attempts",
+            "what the hub said was waited for, in seconds",
         ];
         [
             Check::of(claims[0], "0, and events", Some((words, is_so))).of_any_machine(),
             Check::at_most(claims[1], 0.0, partial).of_any_machine(),
             Check::at_most(claims[2], 0.0, Some(*mute as f64)).of_any_machine(),
             Check::of(claims[3], "0", Some(gaps)).beside(late),
+            Check::of(claims[4], "0", begun).of_any_machine(),
+            Check::of(claims[5], "0", Some(fallen)).of_any_machine(),
+            Check::told(claims[6], "", named.join(", ")),
         ]
     }
 }
@@ -123,6 +149,15 @@ fn is_empty_source(words: &str) -> bool {
     words.starts_with("0 B of ") && words.ends_with(" waiting at the source")
 }
 
+/// What a sentence says is waited for, without how much of it.
+fn name_of(said: &str) -> String {
+    let said = said.strip_prefix("limited by ").unwrap_or(said);
+    let name = said.split([':', ';']).next().unwrap_or(said);
+    // How long somebody has not answered differs from second to second.
+    let name = name.split(" for ").next().unwrap_or(name);
+    if name.is_empty() { "nothing was said".to_owned() } else { name.to_owned() }
+}
+
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -144,6 +179,8 @@ struct Run {
     turn: Option<(Option<u64>, Option<u64>)>,
     is_mute: bool,
     last: Option<Last>,
+    /// By who told it, and the job.
+    reached: BTreeMap<(&'static str, String), u64>,
 }
 
 /// What was told last.
@@ -189,6 +226,16 @@ impl Run {
             self.began(NEW, at, at + BACK_SECONDS);
         }
         self.asked_at = at;
+        self.reach("the job", at, line, job, told);
+    }
+
+    /// Whether a job is not less far than it was.
+    fn reach(&mut self, who: &'static str, at: f64, line: &Value, job: &Value, told: &mut Told) {
+        let reached = job["bytes_reached"].as_u64().unwrap_or(0);
+        let before = self.reached.insert((who, text(&job["id"])), reached).unwrap_or(0);
+        if reached < before {
+            told.fell.push(format!("{} at {at:.0} s: {who} says {reached} after {before}", text(&line["run"])));
+        }
     }
 
     fn began(&mut self, name: &str, from: f64, until: f64) {
@@ -199,16 +246,20 @@ impl Run {
         let bytes = |value: &Value| value.as_u64().unwrap_or(0);
         let (at, run) = (event["at"].as_f64().unwrap_or(0.0), text(&event["run"]));
         let moved = (bytes(&job["bytes_reached"]), bytes(&job["bytes"]["ok"]));
+        let said = job["bottleneck"].as_str().unwrap_or_default();
+        *told.named.entry(name_of(said)).or_default() += 1;
+        self.reach("an event", at, event, job, told);
         let Some(Last { at: before, moved_at, moved: moved_before }) = self.last.take() else {
             let is_first = moved.0 > 0;
             self.last = is_first.then_some(Last { at, moved_at: at, moved });
             told.events += usize::from(is_first);
+            told.early += usize::from(!is_first);
+            told.unsaid += usize::from(!is_first && said.is_empty());
             return;
         };
         told.events += 1;
         told.silent.extend(self.silence(&run, before, at));
         if !self.is_new(at) {
-            let said = job["bottleneck"].as_str().unwrap_or_default();
             told.settled += 1;
             told.partial += usize::from(!LEGS.iter().all(|leg| said.contains(leg)));
         }
@@ -261,8 +312,7 @@ impl Run {
         }
         let Some((name, causes)) = NAMED.iter().find(|(name, _)| said.starts_with(name)) else {
             let stands = STANDS.into_iter().find(|cause| self.was(cause, moved_at, at))?;
-            let name = said.split([':', ';']).next().unwrap_or(said);
-            return Some(format!("{name}, and there was a {stands}"));
+            return Some(format!("{}, and there was a {stands}", name_of(said)));
         };
         // Everything was written, and has left the source: what is left is the destination's.
         let is_read = said.contains("read at 0 bit/s") && said.split(", ").any(is_empty_source);
@@ -381,7 +431,41 @@ mod tests {
         assert_eq!(judged(source), (4, 4), "from 17 on it is not new");
         assert_eq!(judged(&format!("{source}, 0 B of 9 B waiting at the destination")), (4, 0));
         let gaps = Told { settled: 4, silent: vec!["a gap".to_owned()], events: 1, ..Told::default() }.checks(&[]);
-        assert_eq!(gaps.each_ref().map(|check| check.is_of_time), [false, false, false, true]);
-        assert_eq!(gaps.map(|check| check.verdict), [Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Fail]);
+        assert_eq!(gaps.each_ref().map(|check| check.is_of_time), [false, false, false, true, false, false, true]);
+        let verdicts = gaps.map(|check| check.verdict);
+        assert_eq!(verdicts[..4], [Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Fail]);
+        assert_eq!(verdicts[4..], [Verdict::Void, Verdict::Pass, Verdict::Told], "no second was before the first byte");
+    }
+
+    #[test]
+    fn before_its_first_byte_a_job_says_what_it_waits_for() {
+        let early = |said: &str| {
+            let told = check("", &events(1..=3, said).replace(r#""bytes_reached":50"#, r#""bytes_reached":0"#), 100);
+            assert_eq!((told.events, told.early), (0, 3));
+            told.checks(&[])[4].verdict
+        };
+        assert_eq!([early("connecting to archive"), early("")], [Verdict::Pass, Verdict::Fail]);
+    }
+
+    #[test]
+    fn a_job_is_never_told_to_be_less_far_whoever_asks() {
+        let said = events(10..=11, "limited by memory");
+        let fallen = said.clone() + "\n" + &events(12..=12, "").replace("50", "49");
+        assert_eq!([said, fallen].map(|events| check("", &events, 100).fell.len()), [0, 1]);
+        let asked =
+            |job: &str| check(&(answers([1, 2], r#"{"bytes_reached":7}"#) + &answers([3, 4], job)), "", 100).fell;
+        assert!(asked(r#"{"bytes_reached":7}"#).is_empty());
+        assert_eq!(asked("{}"), ["a at 3 s: the job says 0 after 7"]);
+    }
+
+    #[test]
+    fn what_was_waited_for_is_counted_by_its_name() {
+        let said = [
+            "limited by memory: lanes waited 4 %",
+            "instrument has not answered for 5 s; where it runs, the job goes on",
+        ];
+        let told = check("", &said.map(|said| events(1..=2, said)).join("\n"), 100);
+        let named = told.checks(&[])[6].measured.clone();
+        assert_eq!(named, "instrument has not answered 2, memory 2");
     }
 }
