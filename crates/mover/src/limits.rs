@@ -63,7 +63,8 @@ pub const BATCH_ENTRIES: usize = ENTRIES_MAX;
 pub const FIRST_BATCH_ENTRIES: usize = 32;
 /// Names and links in one frame stay far below the frame's bound.
 pub const BATCH_BYTES: usize = 256 << 10;
-/// Small files that a lane claims at once, and their bytes: 10 ms of work, so that lanes end together.
+/// Small files that a lane claims at once, and their bytes: 10 ms of work, so that lanes end together. Over distance it is
+/// more, and lanes claim fewer bytes near the end (`sender::work::claim_bytes`).
 pub const CLAIM_FILES: usize = 512;
 pub const CLAIM_BYTES: u64 = 4 << 20;
 /// A shortest round trip from which lanes keep different windows for long.

@@ -1,11 +1,13 @@
 //! Drives the guard with lanes of made rates through a whole job, in virtual time.
 
 use super::*;
+use crate::limits::CLAIM_BYTES;
+use crate::sender::work::claim_bytes;
 use model::progress::Tail;
 use proptest::prelude::*;
 
 const UNIT: u64 = 8 << 20;
-const SOCKET: u64 = 1 << 20;
+const SOCKET: f64 = 1_048_576.0;
 const MBIT: f64 = 125_000.0;
 const STEP: Duration = Duration::from_millis(10);
 
@@ -15,6 +17,8 @@ struct Made {
     rate: f64,
     /// Its kernel tells how fast its windows let it be.
     tells_rate: bool,
+    /// What of a unit may still be in its socket when it claims the next one.
+    socket: f64,
     /// Acknowledged, and claimed but not acknowledged.
     done: f64,
     holds: f64,
@@ -22,6 +26,10 @@ struct Made {
 }
 
 impl Made {
+    fn new(rate: f64, tells_rate: bool, socket: f64) -> Made {
+        Made { rate, tells_rate, socket, done: 0.0, holds: 0.0, ended_at: 0.0 }
+    }
+
     fn pulse(&self, seconds: f64) -> Pulse {
         let window_bytes_per_second = if self.tells_rate { self.rate as u64 } else { 0 };
         let last_ack_received_ms = ((seconds - self.ended_at) * 1e3) as u32;
@@ -34,18 +42,27 @@ fn pulse(acknowledged_bytes: u64, backlog_bytes: u64) -> Pulse {
 }
 
 /// Sends `left` bytes over lanes of these rates; returns when each was done with its last unit, and what is told of it.
-/// What a lane holds that is broken off is sent again.
-fn send(rates: &[f64], tells_rate: bool, mut left: u64, guard: &mut Guard) -> (Vec<f64>, Option<Tail>) {
+fn send(rates: &[f64], tells_rate: bool, left: u64, guard: &mut Guard) -> (Vec<f64>, Option<Tail>) {
+    let lanes = rates.iter().map(|rate| Made::new(*rate, tells_rate, SOCKET)).collect();
+    send_in_units(lanes, left, guard, &|_| UNIT)
+}
+
+/// The same in units that are as long as `unit_bytes` says when so much is left. What a lane holds that is broken off is
+/// sent again.
+fn send_in_units(
+    mut lanes: Vec<Made>,
+    mut left: u64,
+    guard: &mut Guard,
+    unit_bytes: &dyn Fn(u64) -> u64,
+) -> (Vec<f64>, Option<Tail>) {
     let start = Instant::now();
-    let mut lanes: Vec<_> =
-        rates.iter().map(|rate| Made { rate: *rate, tells_rate, done: 0.0, holds: 0.0, ended_at: 0.0 }).collect();
     let mut now = start;
     while left > 0 || lanes.iter().any(|lane| lane.holds > 0.0) {
         now += STEP;
         let seconds = now.duration_since(start).as_secs_f64();
         assert!(seconds < 3600.0, "it does not end");
         // Claimed, and not in a socket.
-        let pending: u64 = lanes.iter().map(|lane| (lane.holds as u64).saturating_sub(SOCKET)).sum();
+        let pending: u64 = lanes.iter().map(|lane| (lane.holds - lane.socket).max(0.0) as u64).sum();
         let mut broken = None;
         for (number, lane) in lanes.iter_mut().enumerate() {
             let moved = (lane.rate * STEP.as_secs_f64()).min(lane.holds);
@@ -58,9 +75,9 @@ fn send(rates: &[f64], tells_rate: bool, mut left: u64, guard: &mut Guard) -> (V
                 broken = guard.straggler(number as u32, now);
             }
             // The unit before is in the socket altogether: the lane is back.
-            if lane.holds <= SOCKET as f64 {
+            if lane.holds <= lane.socket {
                 let asked = lane.pulse(seconds);
-                let unit = UNIT.min(left);
+                let unit = unit_bytes(left + pending).min(left);
                 let mut has_work = false;
                 if left > 0 {
                     guard.hear(number as u32, asked, now);
@@ -117,6 +134,38 @@ fn lanes_of_one_path_whose_windows_differ_end_together() {
 fn lanes_alike_end_together() {
     let (ends, _) = send(&[100.0 * MBIT; 4], false, 400 << 20, &mut Guard::default());
     assert!(tail(&ends) <= 1.0, "{ends:?}");
+}
+
+const LANES: usize = 6;
+
+/// For how long one of six lanes of this rate over 74 ms is alone at the end, at most, whether what is sent makes whole rounds
+/// of the longest unit or leaves any part of one.
+fn alone_at_most(mbit: f64, longest: u64, unit_bytes: &dyn Fn(u64) -> u64) -> f64 {
+    let rate = mbit * MBIT;
+    let alone = |halves: u64| {
+        let lanes = vec![Made::new(rate, true, rate * 0.074); LANES];
+        let total = 3 * LANES as u64 * longest + halves * longest / 2;
+        let (mut ends, _) = send_in_units(lanes, total, &mut Guard::default(), unit_bytes);
+        ends.sort_unstable_by(f64::total_cmp);
+        ends[LANES - 1] - ends[LANES - 2]
+    };
+    (0..2 * LANES as u64).map(alone).fold(0.0, f64::max)
+}
+
+/// Before and after decision 064, for runs of small files; for chunks, what they cost and what parts of them would.
+#[test]
+fn a_lane_is_alone_for_a_whole_chunk_and_for_a_fraction_of_a_run_of_small_files() {
+    for mbit in [50.0, 100.0, 224.0, 500.0] {
+        let needs = |bytes: u64| bytes as f64 / (mbit * MBIT);
+        let [chunk, run] = [UNIT, CLAIM_BYTES].map(|bytes| alone_at_most(mbit, bytes, &|_| bytes));
+        for (alone, bytes) in [(chunk, UNIT), (run, CLAIM_BYTES)] {
+            assert!((alone - needs(bytes)).abs() <= 0.04, "{mbit} Mbit/s: {alone:.2} s for {bytes} bytes");
+        }
+        let shrinking = alone_at_most(mbit, CLAIM_BYTES, &|left| claim_bytes(left, LANES));
+        assert!(shrinking <= 0.1, "{mbit} Mbit/s: {shrinking:.2} s, {run:.2} s before");
+        let parts = alone_at_most(mbit, UNIT, &|left| (left / (2 * LANES as u64)).clamp(1 << 20, UNIT));
+        assert!(parts <= 0.3, "{mbit} Mbit/s: {parts:.2} s, {chunk:.2} s in chunks");
+    }
 }
 
 #[test]

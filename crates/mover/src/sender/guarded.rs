@@ -56,9 +56,11 @@ impl SendJob {
         }
         let now = Instant::now();
         book.guard.hear(lane, pulse, now);
+        let left_bytes = self.left_bytes();
+        book.split.note_left(left_bytes, self.lanes.count());
         let ready_bytes = book.ready.front().map(|ready| ready.unit.payload_bytes());
-        let unit_bytes = ready_bytes.or_else(|| book.split.next_bytes());
-        if unit_bytes.is_some_and(|bytes| !book.guard.may_take(lane, bytes, self.left_bytes(), now)) {
+        let unit_bytes = ready_bytes.or_else(|| book.split.next_bytes(lane));
+        if unit_bytes.is_some_and(|bytes| !book.guard.may_take(lane, bytes, left_bytes, now)) {
             return None;
         }
         let claim = self.claim_to_send(book, lane);
@@ -154,14 +156,15 @@ mod tests {
         Arc::new(move || Some(Pulse { last_ack_received_ms, ..Pulse::default() }))
     }
 
-    /// With two files that are listed and wanted.
-    fn job() -> Arc<SendJob> {
+    /// With files that are listed and wanted.
+    fn job(objects: Vec<SourceObject>) -> Arc<SendJob> {
+        let count = objects.len() as u64;
         let (source, options) = (Memory::new(Rules::default()).source(), TransferOptions::default());
         let job = SendJob::new(1, options, source, Arc::new(Nobody), Progress::new(), None);
         let mut book = job.book.lock().unwrap();
-        book.split.describe(Arc::new(Batch { objects: vec![object(1), object(2)], charge: None }));
+        book.split.describe(Arc::new(Batch { objects, charge: None }));
         book.split.listing_complete();
-        book.split.want(&[Run { first: 1, count: 2 }], &[]).unwrap();
+        book.split.want(&[Run { first: 1, count }], &[]).unwrap();
         drop(book);
         job.progress.is_listing_complete.store(true, Relaxed);
         job
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn how_a_job_ended_is_told_once_everything_is_settled() {
-        let job = job();
+        let job = job(vec![object(1), object(2)]);
         let breaker: Breaker = Arc::new(|| {});
         let _known = [(0, 50), (1, 20)].map(|(lane, ms)| job.know_lane(lane, Some(gauge(ms)), breaker.clone()));
         let claims = |lane| job.claim(lane, &mut |_| false).is_some();
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_rests_at_the_end_was_done_when_its_last_byte_was_acknowledged() {
-        let job = job();
+        let job = job(vec![object(1), object(2)]);
         let breaker: Breaker = Arc::new(|| {});
         let heard_ms = Arc::new(AtomicU32::new(1000));
         let told_ms = heard_ms.clone();
@@ -208,5 +211,31 @@ mod tests {
         assert!(!claims(0));
         let tail = job.progress.snapshot().tail.unwrap();
         assert!(tail.alone.unwrap() >= Duration::from_millis(900), "{tail:?}");
+    }
+
+    #[test]
+    fn far_lanes_take_fewer_small_files_at_once_the_less_is_left_and_near_ones_do_not() {
+        let small = |id| {
+            let mut small = object(id);
+            small.directory = DirectoryKey(0);
+            small.entry.generation.size_bytes = 64 << 10;
+            small
+        };
+        // By the first of so many lanes, of which none has claimed anything.
+        let taken_bytes = |lanes: u32, rtt_us_min: u32, left_bytes: u64| {
+            let job = job((1..=200).map(small).collect());
+            job.progress.counters.bytes_listed.store(left_bytes, Relaxed);
+            let breaker: Breaker = Arc::new(|| {});
+            let gauge: Gauge = Arc::new(move || Some(Pulse { rtt_us_min, ..Pulse::default() }));
+            let known = |lane| job.know_lane(lane, Some(gauge.clone()), breaker.clone());
+            let _known: Vec<_> = (0..lanes).map(known).collect();
+            let work = job.claim(0, &mut |_| false).unwrap();
+            bytes_of(&work)
+        };
+        assert_eq!(taken_bytes(1, 74_000, 1 << 30), 4 << 20);
+        assert_eq!(taken_bytes(1, 74_000, 2 << 20), 1 << 20);
+        assert_eq!(taken_bytes(4, 74_000, 8 << 20), 1 << 20);
+        assert_eq!(taken_bytes(1, 74_000, 1000), 256 << 10);
+        assert_eq!(taken_bytes(1, 100, 1000), 4 << 20);
     }
 }

@@ -28,6 +28,10 @@ impl Lanes {
         self.handles.lock().unwrap().insert(lane, (gauge, breaker));
     }
 
+    pub fn count(&self) -> usize {
+        self.handles.lock().unwrap().len()
+    }
+
     pub fn leave(&self, lane: u32) {
         self.handles.lock().unwrap().remove(&lane);
     }

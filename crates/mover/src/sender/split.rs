@@ -3,7 +3,8 @@
 //! An object goes Described → Wanted → Sending → Settled. Large objects are sent chunk by chunk, small ones in runs of
 //! one directory. A lane keeps an object or a directory until it is done, then takes the largest object no one has,
 //! then a directory no one is in; it joins another lane's object, or takes half of another's run, only when nothing else
-//! is left (two writers of one inode or directory fight for its lock).
+//! is left (two writers of one inode or directory fight for its lock). The less is left in all, the fewer small files it
+//! takes at once; chunks stay as long as the protocol has them.
 //!
 //! Invariants:
 //! - Every object described is settled exactly once; what a dead lane had in flight goes back to Wanted.
@@ -19,7 +20,7 @@ use super::allowance::Allowance;
 use super::large::{InFlight, Large};
 pub use super::states::Ids;
 use super::states::{State, States, note_step};
-use super::work::{Batch, Claim, Run, Work};
+use super::work::{Batch, Claim, Run, Work, claim_bytes};
 use crate::limits::{CLAIM_BYTES, CLAIM_FILES, IN_FLIGHT_BYTES, RUNS_LOOKED_AT};
 use crate::stream::Unit;
 use model::{Extent, Kind, mutant};
@@ -52,6 +53,8 @@ struct Lane {
 
 pub struct Split {
     chunk_bytes: u64,
+    /// What a lane takes of small files at once.
+    claim_bytes: u64,
     batches: BTreeMap<u64, Held>,
     runs: VecDeque<Run>,
     large: HashMap<u64, Large>,
@@ -78,6 +81,7 @@ impl Split {
     pub fn new(chunk_bytes: u64, entries: u64, in_flight_bytes: u64) -> Split {
         let mut split = Split {
             chunk_bytes,
+            claim_bytes: CLAIM_BYTES,
             batches: BTreeMap::new(),
             runs: VecDeque::new(),
             large: HashMap::new(),
@@ -183,14 +187,31 @@ impl Split {
         self.is_listing_complete && self.open == 0
     }
 
-    /// About how much the next unit is, if anything is left to claim.
-    pub fn next_bytes(&self) -> Option<u64> {
-        let largest = self.claimable.first().map(|(Reverse(bytes), _)| (*bytes).min(self.chunk_bytes));
+    /// How much is left in all, and for how many lanes; nothing as long as that is not known.
+    pub fn note_left(&mut self, left_bytes: Option<u64>, lanes: usize) {
+        self.claim_bytes = left_bytes.map_or(CLAIM_BYTES, |left| claim_bytes(left, lanes));
+    }
+
+    /// About how much the next unit of a lane is, if anything is left to claim.
+    pub fn next_bytes(&self, lane: u32) -> Option<u64> {
+        let of_large = |id: u64| self.large[&id].size_bytes.min(self.chunk_bytes);
         let of_run = |run: &Run| {
             let files = run.range.len().min(CLAIM_FILES) as u64;
-            (files * run.batch.objects[run.range.start].entry.size_bytes()).min(CLAIM_BYTES)
+            (files * run.batch.objects[run.range.start].entry.size_bytes()).min(self.claim_bytes)
         };
-        largest.or_else(|| self.runs.front().map(of_run))
+        let shared = || self.claimable.first().map(|(_, id)| of_large(*id));
+        self.next_large(lane).map(of_large).or_else(|| self.runs.front().map(of_run)).or_else(shared)
+    }
+
+    /// The large object that a lane goes on with: its own, or else the largest that no lane has.
+    fn next_large(&self, lane: u32) -> Option<u64> {
+        let own = self.lanes.get(&lane).and_then(|lane| lane.large);
+        let mine = own.filter(|id| self.large.get(id).is_some_and(Large::is_claimable));
+        let free = || {
+            let free = self.claimable.iter().find(|(_, id)| self.large[id].owners == 0);
+            free.map(|(_, id)| *id)
+        };
+        mine.or_else(free)
     }
 
     /// Nothing that is wanted is left to claim.
@@ -369,13 +390,7 @@ impl Split {
         if let Some(claim) = self.claim_fragment(lane) {
             return claim;
         }
-        let own = self.lanes[&lane].large;
-        let mine = own.filter(|id| self.large.get(id).is_some_and(Large::is_claimable));
-        let free = || {
-            let free = self.claimable.iter().find(|(_, id)| self.large[id].owners == 0);
-            free.map(|(_, id)| *id)
-        };
-        if let Some(id) = mine.or_else(free) {
+        if let Some(id) = self.next_large(lane) {
             return self.claim_chunk(lane, id);
         }
         while let Some(at) = self.choose_run(lane) {

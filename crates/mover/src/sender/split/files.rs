@@ -77,7 +77,7 @@ impl Split {
         while end < run.range.end && end - run.range.start < CLAIM_FILES && is_wanted(end) {
             let size = run.batch.objects[end].entry.size_bytes();
             let may_go = |bytes| self.bytes.may_send(bytes) && self.allowance.fits(bytes);
-            if bytes > 0 && (bytes + size > CLAIM_BYTES || !may_go(bytes + size)) {
+            if bytes > 0 && (bytes + size > self.claim_bytes || !may_go(bytes + size)) {
                 break;
             }
             bytes += size;

@@ -37,6 +37,15 @@ fn chunk_of(claim: Claim) -> (u64, Extent) {
     }
 }
 
+/// Small files of a unit, and how long they are.
+fn small_of(work: &Work) -> impl Iterator<Item = (u64, u64)> {
+    let files: &[SourceObject] = match work {
+        Work::Files { batch, range } => &batch.objects[range.clone()],
+        _ => &[],
+    };
+    files.iter().map(|file| (file.entry.id.0, file.entry.size_bytes()))
+}
+
 fn files_of(claim: Claim) -> Vec<u64> {
     match claim {
         Claim::Work(Work::Files { batch, range }) => range.map(|i| batch.objects[i].entry.id.0).collect(),
@@ -69,6 +78,43 @@ fn lanes_keep_to_directories_of_their_own() {
         })
         .sum::<usize>();
     assert_eq!(all, 2000);
+}
+
+#[test]
+fn a_lane_hears_of_the_unit_that_it_would_get() {
+    let mut split = described(&[5 * CHUNK, 3 * CHUNK, 1000, 1000], |_| 0);
+    assert_eq!(split.next_bytes(0), Some(CHUNK));
+    assert_eq!(chunk_of(split.claim(0)).0, 1);
+    assert_eq!(split.next_bytes(1), Some(CHUNK));
+    assert_eq!(chunk_of(split.claim(1)).0, 2);
+    // Those who have a large object go on with it, and another one has small files before it joins them.
+    assert_eq!([0, 1, 2].map(|lane| split.next_bytes(lane)), [Some(CHUNK), Some(CHUNK), Some(2000)]);
+    assert_eq!(files_of(split.claim(2)), [3, 4]);
+    assert_eq!(split.next_bytes(2), Some(CHUNK));
+    chunk_of(split.claim(2));
+    assert_eq!(Split::new(CHUNK, 10, 1 << 40).next_bytes(0), None);
+}
+
+#[test]
+fn the_less_is_left_the_fewer_small_files_a_lane_takes_at_once() {
+    const FILE: u64 = 64 << 10;
+    let taken_bytes = |left_bytes: Option<u64>| {
+        let mut split = described(&[FILE; 600], |_| 0);
+        (0..2).for_each(|lane| assert_eq!(files_of(split.claim(lane)).len() as u64 * FILE, CLAIM_BYTES));
+        split.note_left(left_bytes, 2);
+        files_of(split.claim(0)).len() as u64 * FILE
+    };
+    let left_bytes = [None, Some(1 << 30), Some(8 << 20), Some(0)];
+    assert_eq!(left_bytes.map(taken_bytes), [CLAIM_BYTES, CLAIM_BYTES, 2 << 20, 256 << 10]);
+}
+
+#[test]
+fn chunks_are_whole_however_little_is_left() {
+    let mut split = described(&[3 * CHUNK], |_| 0);
+    split.note_left(Some(0), 1);
+    for start in [0, CHUNK, 2 * CHUNK] {
+        assert_eq!(chunk_of(split.claim(0)).1, Extent::new(start, start + CHUNK));
+    }
 }
 
 #[test]
@@ -349,25 +395,37 @@ fn asking_again_is_paid_for_with_what_was_sent() {
 }
 
 proptest! {
-    /// Whatever lanes do, die of and are acknowledged, every byte of every object is claimed and every object settles.
+    /// Whatever lanes do, die of and are acknowledged, and however much is left, every byte of every object is claimed,
+    /// none of it twice at a time, and every object settles.
     #[test]
     fn every_object_settles(
         sizes in prop::collection::vec(prop_oneof![0u64..200_000, CHUNK..5 * CHUNK], 1..60),
-        steps in prop::collection::vec((0u32..4, 0u8..10), 0..200),
+        steps in prop::collection::vec((0u32..4, 0u8..10, prop::option::of(0u64..64 << 20)), 0..200),
     ) {
         let mut split = described(&sizes, |id| id / 7);
         let mut outstanding: Vec<(u32, Work)> = Vec::new();
         let mut covered: HashMap<u64, model::ExtentSet> = HashMap::new();
+        let mut small = BTreeSet::new();
         let mut settled = 0;
-        let steps = steps.into_iter().chain((0..).map(|i| (i % 4, 1u8))).take(20_000);
-        for (lane, step) in steps {
+        let steps = steps.into_iter().chain((0..).map(|i| (i % 4, 1u8, Some(0)))).take(20_000);
+        for (lane, step, left_bytes) in steps {
             if step == 0 {
                 split.lane_died(lane);
-                outstanding.retain(|(owner, _)| *owner != lane);
+                for (_, work) in outstanding.extract_if(.., |(owner, _)| *owner == lane) {
+                    small_of(&work).for_each(|(id, _)| _ = small.remove(&id));
+                }
                 continue;
             }
+            split.note_left(left_bytes, 4);
             match split.claim(lane) {
-                Claim::Work(work) => outstanding.push((lane, work)),
+                Claim::Work(work) => {
+                    let bytes: u64 = small_of(&work).map(|(_, bytes)| bytes).sum();
+                    prop_assert!(bytes <= split.claim_bytes);
+                    for (id, _) in small_of(&work) {
+                        prop_assert!(small.insert(id), "{} claimed twice", id);
+                    }
+                    outstanding.push((lane, work));
+                }
                 Claim::Complete => break,
                 Claim::NoWork | Claim::NoCredit | Claim::Spent => {}
             }
