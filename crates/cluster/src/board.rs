@@ -54,6 +54,7 @@ struct Claim {
     items: Vec<usize>,
     weight: Weight,
     since_ms: u64,
+    was_there: bool,
 }
 
 #[derive(Clone)]
@@ -66,7 +67,7 @@ pub struct Board<T> {
     last: u64,
     aside: usize,
     done: usize,
-    /// What committed claims cost, and the time that they took.
+    /// What committed claims cost, and the time that they took; without those of which everything was there already.
     cost_done: u64,
     claim_ms: u64,
     is_complete: bool,
@@ -136,7 +137,7 @@ impl<T: Clone> Board<T> {
         }
         self.last += 1;
         let epoch = Epoch(self.last);
-        self.claims.insert(epoch, Claim { host, items, weight, since_ms: now_ms });
+        self.claims.insert(epoch, Claim { host, items, weight, since_ms: now_ms, was_there: false });
         Some(Page { epoch, bundles, weight })
     }
 
@@ -182,6 +183,13 @@ impl<T: Clone> Board<T> {
         late.min_by_key(|(_, claim)| claim.since_ms).map(|(epoch, _)| *epoch)
     }
 
+    /// Of a claim of which everything was there already: it does not say how long others take.
+    pub fn was_there(&mut self, epoch: Epoch) {
+        if let Some(claim) = self.claims.get_mut(&epoch) {
+            claim.was_there = true;
+        }
+    }
+
     pub fn commit(&mut self, epoch: Epoch, now_ms: u64) -> Commit {
         if epoch.0 == 0 || epoch.0 > self.last {
             return Commit::Unknown;
@@ -193,8 +201,10 @@ impl<T: Clone> Board<T> {
             return if mutant::is_on("commit-without-epoch") { Commit::Done } else { Commit::Fenced };
         };
         self.committed.insert(epoch);
-        self.cost_done = self.cost_done.saturating_add(claim.weight.cost());
-        self.claim_ms = self.claim_ms.saturating_add(now_ms.saturating_sub(claim.since_ms));
+        if !claim.was_there {
+            self.cost_done = self.cost_done.saturating_add(claim.weight.cost());
+            self.claim_ms = self.claim_ms.saturating_add(now_ms.saturating_sub(claim.since_ms));
+        }
         for number in claim.items {
             self.done += 1;
             self.items[number].what = None;

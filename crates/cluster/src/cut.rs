@@ -56,8 +56,9 @@ pub struct Bundle {
 
 impl Bundle {
     fn push(&mut self, path: Vec<u8>, weight: Weight) {
-        // With quotes and a comma.
-        self.list_bytes += Escaped(&path).to_string().len() + 3;
+        // With quotes and a comma; JSON escapes what has been escaped once more.
+        let text = Escaped(&path).to_string();
+        self.list_bytes += text.len() + text.matches(['\\', '"']).count() + 3;
         self.paths.push(path);
         self.weight.add(weight);
     }
@@ -270,6 +271,19 @@ mod tests {
         let bundles = cut(&files);
         assert_eq!((bundles[0].weight.files, bundles.iter().map(|one| one.weight.files).max()), (100, Some(1000)));
         assert!(bundles.len() < 500, "{}", bundles.len());
+    }
+
+    #[test]
+    fn names_count_as_long_as_they_are_in_an_order() {
+        let list_bytes = |path: &[u8]| {
+            let mut bundle = Bundle::default();
+            bundle.push(path.to_vec(), Weight { files: 1, bytes: 0 });
+            bundle.list_bytes
+        };
+        assert_eq!(list_bytes(b"ab"), r#""ab","#.len());
+        assert_eq!(list_bytes(b"a\xff"), r#""a\\xff","#.len());
+        assert_eq!(list_bytes(b"a\\"), r#""a\\\\","#.len());
+        assert_eq!(list_bytes(b"a\""), r#""a\"","#.len());
     }
 
     #[test]

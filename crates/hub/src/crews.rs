@@ -8,7 +8,8 @@
 //! - An attempt is at work from before its first part is handed out until after its hosts were told of its end.
 //! - Which attempt it is has been written down before its first part is handed out (`was_begun`), and is gone before one
 //!   host has it.
-//! - Where several hosts get nowhere, one does it: whatever is in their way, the job goes on as it would without.
+//! - Where several hosts get nowhere, one does it: whatever is in their way, the job goes on as it would without. Only
+//!   what several have begun waits for an endpoint that does not answer.
 //! - Whoever does a job alone that several have begun takes over what is open of it (`inherit`).
 //!
 //! Not here: how hosts share a job (`daemon::crew`), sessions with endpoints and what the hub is told (`courier`).
@@ -21,8 +22,8 @@ use daemon::crew::{self, Counts, Done, Weight, Work};
 use daemon::hand_in::{OrderNews, Told};
 use daemon::hosts::{Site, known};
 use daemon::{Endpoint, EndpointBook};
-use model::options::Buffer;
-use model::order::{Kind, Role};
+use model::options::{Buffer, Compare, Verify};
+use model::order::{Kind, Role, Status};
 use model::{Class, Exit, JobId, Location, TransferSpec};
 use net::Identity;
 use queue::Work as Amount;
@@ -43,6 +44,10 @@ const FRUITLESS_KEPT: Duration = Duration::from_secs(3600);
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 /// For hosts to hear that the hub ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// What is said of each file that only one host could write (`store`).
+const NOT_FOR_SEVERAL: &str = "several hosts cannot work on one job";
+/// So long warrants hold: for older parts nobody is let in any more.
+const WARRANTS_HOLD: Duration = Duration::from_secs(86_400);
 /// What is known of open parts is of no use for longer: no warrant holds so long, and no mark at a destination stays.
 const LEFT_MAX: Duration = Duration::from_secs(30 * 86_400);
 
@@ -103,10 +108,13 @@ impl Crews {
     /// Whether several hosts may do it. Then it is at work, until `run` returns or somebody has it `leave`.
     pub fn take(&self, attempt: &Attempt) -> bool {
         let Some(ends) = ends_of(&attempt.spec) else { return false };
+        let options = &attempt.spec.options;
         let may_share = attempt.kind == Kind::Copy
             && !(attempt.is_alone || attempt.is_for_one)
             // Each time it makes room for another it would begin anew with large files.
-            && attempt.spec.options.class != Some(Class::Low)
+            && options.class != Some(Class::Low)
+            // While what is there is read, no part says that it gets on: it would be taken for stuck.
+            && !(options.is_delta || options.compare == Compare::Checksum || options.verify == Verify::Reread)
             // Filters see other paths below a directory that is named itself, and its attributes are copied.
             && attempt.spec.sources[0].path().ends_with(b"/")
             && crew::check(&attempt.spec).is_ok();
@@ -118,7 +126,7 @@ impl Crews {
         if state.is_over || state.at_work.len() >= AT_WORK_MAX || state.fruitless.contains_key(&ends) {
             return false;
         }
-        let (class, (is_stopped, parts)) = (attempt.spec.options.class, Default::default());
+        let (class, (is_stopped, parts)) = (options.class, Default::default());
         let running = Running { ends, class, is_stopped, parts };
         state.at_work.insert(attempt.id(), Arc::new(running));
         true
@@ -179,11 +187,22 @@ impl Crews {
         let ready = self.choose(running, &mut work);
         let ready = ready.and_then(|()| crew::note_attempt(&self.state_dir, attempt.job, attempt.attempt));
         if let Err(e) = ready {
+            if running.is_stopped() {
+                return Outcome::Stopped;
+            }
+            if e.exit == Exit::Unreachable && self.was_divided(attempt.job) {
+                return Outcome::Failed(e);
+            }
             info!(job = %attempt.job, why = %e.message, "one host does a job that several might have done");
             return Outcome::Alone;
         }
         watch.start();
         match crew::run(&work) {
+            Ok(done) if is_for_one(&done) => {
+                warn!(job = %attempt.job, "several hosts cannot write all of a job: one host does it");
+                self.lock().fruitless.insert(running.ends.clone(), Instant::now());
+                Outcome::Alone
+            }
             Ok(done) => ended(done, watch.begun),
             Err(_) if running.is_stopped() => Outcome::Stopped,
             Err(e) if watch.is_fruitless() => {
@@ -270,6 +289,16 @@ impl Crews {
         crew::attempt(&self.state_dir, job) == Some(attempt) && !self.has(order_id(job, attempt))
     }
 
+    /// Whether several hosts had the last attempt of a job that anybody had.
+    pub fn was_divided(&self, job: JobId) -> bool {
+        crew::attempt(&self.state_dir, job).is_some()
+    }
+
+    /// Jobs of which hosts may still be at something.
+    pub fn all_left(&self) -> Vec<JobId> {
+        crew::left_since(&self.state_dir, WARRANTS_HOLD)
+    }
+
     /// What hosts may still be at of a job.
     pub fn left(&self, job: JobId) -> Vec<JobId> {
         crew::left(&self.state_dir, job)
@@ -299,7 +328,8 @@ impl Crews {
 
     /// Has one host take over what several have begun of its job, if they have.
     pub fn inherit(&self, attempt: &mut Attempt) -> Result<()> {
-        if let Some(slice) = crew::inherited(&self.state_dir, attempt.job)? {
+        if let Some(slice) = crew::inherited(&self.state_dir, attempt.job, attempt.id())? {
+            crew::forget_attempt(&self.state_dir, attempt.job)?;
             attempt.spec.destination.name_contents();
             attempt.spec.options.slice = Some(Arc::new(slice));
             // As with every part: what waits there is brought to its place by nobody who could be told of a take-over.
@@ -340,6 +370,13 @@ fn ended(done: Done, begun: Instant) -> Outcome {
     Outcome::Ended(Box::new(told), done.shares)
 }
 
+/// Whether only one host could write some of it, as where another file system begins at the destination or below it. Where
+/// the last part failed as a whole, parts are open, and whoever takes them over could not write it either.
+fn is_for_one(done: &Done) -> bool {
+    let mut failures = done.last.events.iter().flat_map(|events| &events.failures);
+    done.last.status() != Status::Failed && failures.any(|failure| failure.text.contains(NOT_FOR_SEVERAL))
+}
+
 /// Source and destination, where both are endpoints.
 fn ends_of(spec: &TransferSpec) -> Option<[String; 2]> {
     let name = |location: &Location| match location {
@@ -361,6 +398,7 @@ mod tests {
     use super::*;
     use crate::job_file::JobFile;
     use crate::scene::state;
+    use daemon::hand_in::{OrderEvents, OrderFailure};
     use daemon::trust::make_private_directory;
 
     fn crews(dir: &Path) -> Arc<Crews> {
@@ -397,6 +435,15 @@ mod tests {
         assert!(taken("a:x/", "") && taken("a:x/", r#","class":"high""#));
         assert!(!taken("a:x", "") && !taken("a:", ""), "below the destination it has its name and its attributes");
         assert!(!taken("a:x/", r#","class":"low""#), "it makes room for others");
+        for option in [
+            r#""newer-than":86400"#,
+            r#""older-than":86400"#,
+            r#""delta":true"#,
+            r#""compare":"checksum""#,
+            r#""verify":"reread""#,
+        ] {
+            assert!(!taken("a:x/", &format!(r#","options":{{{option}}}"#)), "{option}");
+        }
         for more in [r#","kind":"sync""#, r#","kind":"move""#, r#","rate":"1M""#, r#","options":{"dry-run":true}"#] {
             assert!(!taken("a:x/", more), "{more}");
         }
@@ -475,15 +522,33 @@ mod tests {
     fn an_attempt_that_several_hosts_had_is_known_after_another_hub_until_one_is_to_have_it() {
         let dir = state();
         tell_of_several(dir.path());
-        let (before, attempt) = (crews(dir.path()), attempt(1, "a:x/", ""));
+        let (before, mut attempt) = (crews(dir.path()), attempt(1, "a:x/", ""));
         assert!(before.take(&attempt) && !before.was_begun(attempt.job, 1));
         crew::note_attempt(dir.path(), attempt.job, 1).unwrap();
         assert!(!before.was_begun(attempt.job, 1), "it is at work");
         let after = crews(dir.path());
         assert!(after.was_begun(attempt.job, 1) && !after.was_begun(attempt.job, 2));
-        // Nobody answers: one host is to do it.
-        assert!(matches!(before.run(&attempt, &|_| {}), Outcome::Alone));
-        assert!(!after.was_begun(attempt.job, 1));
+        // Nobody answers: several go on with it later.
+        let outcome = before.run(&attempt, &|_| {});
+        assert!(matches!(outcome, Outcome::Failed(e) if e.exit == Exit::Unreachable));
+        assert!(after.was_begun(attempt.job, 1) && after.was_divided(attempt.job));
+        after.inherit(&mut attempt).unwrap();
+        assert!(!after.was_begun(attempt.job, 1) && !after.was_divided(attempt.job));
+    }
+
+    #[test]
+    fn what_only_one_host_can_write_is_for_one() {
+        let done = |status: Status, text: &str| {
+            let failure = OrderFailure { text: text.to_owned(), ..OrderFailure::default() };
+            let events = Some(OrderEvents { failures: vec![failure], ..OrderEvents::default() });
+            let counts = Counts { open: 0, all: 1, done: 1, aside: 0 };
+            let news = OrderNews { status: status as u32, ..OrderNews::default() };
+            let last = Told { news, ended: None, events };
+            Done { shares: Vec::new(), last, counts, voided: Vec::new() }
+        };
+        let text = "another file system begins here, where several hosts cannot work on one job: omit --hosts";
+        assert!(is_for_one(&done(Status::Partial, text)) && !is_for_one(&done(Status::Failed, text)));
+        assert!(!is_for_one(&done(Status::Partial, "permission denied")));
     }
 
     #[test]

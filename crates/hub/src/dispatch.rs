@@ -75,6 +75,16 @@ impl Owner {
         }
     }
 
+    /// The same for what a hub before this one, or the connection of then, may have left unsaid.
+    pub(crate) fn revoke_left(&mut self) -> Result<()> {
+        let mut known = Vec::new();
+        for job in self.crews.all_left() {
+            known.extend(self.store.job(job)?.map(|stored| stored.job));
+        }
+        self.revoke_parts(&known);
+        Ok(())
+    }
+
     pub(crate) fn act(&mut self, action: Action) {
         match action {
             Action::Probe { endpoint } => self.courier(&endpoint).look(),
@@ -150,9 +160,72 @@ impl Owner {
             Role::Sends => facts.to.to_string(),
             Role::Fetches => facts.from.to_string(),
         };
-        // Several hosts would begin anew with large files after each window.
-        let is_small = self.queue.get(job).is_some_and(|job| job.work.is_small() == Some(true));
-        let is_for_one = is_small || facts.windows.is_some();
+        let work = self.queue.get(job).map(|job| job.work).unwrap_or_default();
+        let is_small = work.is_small() == Some(true);
+        // Several hosts would not find what it has staged.
+        let has_one_begun = work.files_listed > 0 && !self.crews.was_divided(job);
+        // Nor would they go on with large files after each window.
+        let is_for_one = is_small || has_one_begun || facts.windows.is_some();
         Ok(Box::new(Attempt { job, attempt, kind, role, peer, spec, is_for_one, is_alone: false }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Channels;
+    use crate::job_file::JobFile;
+    use crate::rows::NewJob;
+    use crate::scene::{start, state};
+    use crate::store::{Group, Store};
+    use daemon::Endpoint;
+    use daemon::endpoints::Replace;
+    use queue::Work;
+    use std::path::Path;
+
+    /// A job that a hub before this one has left so.
+    fn with_job(dir: &Path, status: Status, work: Work) -> JobId {
+        let body = r#"{"source":"a:x/","destination":"b:y"}"#.to_owned();
+        let wish = JobFile::from_json(&body).unwrap().wish("unix:0").unwrap();
+        let mut job = Job::new(JobId([1; 16]), 1, wish.facts.clone(), vec![]);
+        (job.status, job.role, job.attempt) = (status, (!status.is_end()).then_some(Role::Sends), 1);
+        (job.work, job.code) = (work, status.is_end().then_some(Exit::Cancelled as i32));
+        let id = job.id;
+        let new = vec![NewJob { id, seq: 1, wish, body, labels: vec![] }];
+        let mut store = Store::open(dir).unwrap();
+        store.commit(&Group { new, changes: vec![job], ..Group::default() }).unwrap();
+        id
+    }
+
+    #[test]
+    fn what_one_host_has_begun_is_for_one_and_what_several_have_begun_is_not() {
+        let dir = state();
+        let work = Work { files_listed: 5000, bytes_listed: 1 << 40, is_listed: true, ..Work::default() };
+        let job = with_job(dir.path(), Status::Running, work);
+        let hub = start(dir.path(), Channels::default());
+        let is_for_one = || hub.look(move |owner| owner.attempt(job, 2, Role::Sends).unwrap().is_for_one).unwrap();
+        assert!(is_for_one());
+        daemon::crew::note_attempt(dir.path(), job, 1).unwrap();
+        assert!(!is_for_one());
+        hub.stop();
+    }
+
+    #[test]
+    fn parts_of_a_job_that_was_cancelled_are_taken_back_by_another_hub_as_well() {
+        let dir = state();
+        let job = with_job(dir.path(), Status::Cancelled, Work::default());
+        daemon::crew::note_attempt(dir.path(), job, 1).unwrap();
+        let left = dir.path().join("crews").join(job.to_string()).join("slices.json");
+        std::fs::write(left, format!(r#"["{}"]"#, JobId([9; 16]))).unwrap();
+        // Somebody takes what is sent to `a`, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let book = daemon::EndpointBook::new(dir.path().join("endpoints"));
+        let addresses = vec![silent.local_addr().unwrap().to_string()];
+        let known = Endpoint { addresses, ..book.get("a").unwrap() };
+        book.add(&known, Replace::Always).unwrap();
+        let hub = start(dir.path(), Channels::default());
+        let errand = Errand::RevokeParts { job, parts: Vec::new() };
+        assert!(hub.look(move |owner| owner.courier("a").has(&errand)).unwrap());
+        hub.stop();
     }
 }

@@ -315,6 +315,7 @@ impl Owner {
         self.begin_anew(now);
         self.give_up_unknown()?;
         self.count_open();
+        self.revoke_left()?;
         self.knows_all = unusable == 0;
         // One that no job names may have an order of a job that this copy of the database does not know.
         for endpoint in self.book.list()? {

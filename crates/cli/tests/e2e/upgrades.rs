@@ -98,7 +98,9 @@ impl Mixed {
     #[track_caller]
     fn assert_whole(&self, done: &Value, files: usize) {
         assert_eq!(contents(&self.bed.path("from/x")), contents(&self.bed.path("to/y")));
-        assert_eq!((&done["files"]["ok"], &done["files"]["failed"]), (&files.into(), &0.into()), "{done}");
+        // What a host brought and could not tell before it was ended is there already for whoever comes after it.
+        let count = |of: &str| done["files"][of].as_u64().unwrap();
+        assert_eq!((count("ok") + count("skipped"), count("failed")), (files as u64, 0), "{done}");
     }
 }
 

@@ -179,6 +179,17 @@ fn an_idle_host_finds_the_claim_that_is_late_and_not_its_own() {
     assert_eq!((board.late(0, 81_000), board.late(1, 81_000)), (Some(slow.epoch), None));
 }
 
+#[test]
+fn a_claim_of_which_everything_was_there_says_nothing_of_how_long_others_take() {
+    let mut board = board(&[1 << 20, 1 << 20, 1 << 20]);
+    let [first, second, third] = [0, 1, 2].map(|host| claim(&mut board, host, 0).unwrap());
+    board.was_there(first.epoch);
+    assert_eq!(board.commit(first.epoch, 1), Commit::Done);
+    assert_eq!(board.late(0, 1 << 40), None, "nothing is known of how long one takes");
+    board.commit(second.epoch, 20_000);
+    assert_eq!((board.late(0, 79_000), board.late(0, 81_000)), (None, Some(third.epoch)));
+}
+
 /// Which of the rules that stand between hosts and storage hold.
 #[derive(Clone, Copy)]
 struct Rules {

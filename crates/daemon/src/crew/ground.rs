@@ -71,7 +71,7 @@ pub fn holds(work: &Work<'_>, is_enough: &dyn Fn(Weight) -> bool) -> Result<bool
 pub fn can_share(work: &Work<'_>) -> Result<()> {
     let (senders, receivers) = usable(work)?;
     // Where nothing but a store is, there is nothing that could keep late hosts out.
-    if !is_in_files(work, &receivers[0]) {
+    if !is_in_files(work, &receivers[0])? {
         return Err(Error::new(Exit::Usage, "no directory of a file system is seen at the destination"));
     }
     match know_ranges(work, &[senders, receivers].concat()) {
@@ -82,16 +82,31 @@ pub fn can_share(work: &Work<'_>) -> Result<()> {
 
 /// Whether a file system is at the destination; where there is nothing yet, the nearest directory above it says so. A client that is
 /// limited to a path sees none above that.
-fn is_in_files(work: &Work<'_>, receiver: &Endpoint) -> bool {
-    let Ok(client) = client(work, receiver) else { return false };
+///
+/// # Errors
+/// When the receiver does not answer.
+fn is_in_files(work: &Work<'_>, receiver: &Endpoint) -> Result<bool> {
+    let client = client(work, receiver)?;
     let path = work.spec.destination.path();
     let path = path.strip_suffix(b"/").unwrap_or(path);
-    let found = prefixes(path).into_iter().find_map(|above| {
+    let nearest = nearest(path, &|above| {
         let question = Question::List { paths: vec![above.to_vec()], levels: 0, digest: None };
-        ask(work, &client, receiver, &question).ok().flatten()
+        ask(work, &client, receiver, &question)
     });
     client.close();
-    found.is_some_and(|directory| directory.inode != 0)
+    Ok(nearest?.is_some_and(|directory| directory.inode != 0))
+}
+
+/// The first directory that is seen at a path or above it; what is refused there is passed over.
+fn nearest(path: &[u8], look: &dyn Fn(&[u8]) -> Result<Option<Version>>) -> Result<Option<Version>> {
+    for above in prefixes(path) {
+        match look(above) {
+            Err(e) if is_passing(&e) => return Err(e),
+            Ok(None) | Err(_) => {}
+            found => return found,
+        }
+    }
+    Ok(None)
 }
 
 /// A path and the nearest ones above it.
@@ -259,6 +274,21 @@ mod tests {
         assert_eq!(prefixes(b"in/y/z"), [&b"in/y/z"[..], b"in/y", b"in", b""]);
         assert_eq!(prefixes(b""), [b""]);
         assert_eq!(prefixes(&b"a/".repeat(2000)).len(), LEVELS_MAX);
+    }
+
+    #[test]
+    fn a_receiver_that_does_not_answer_is_not_one_without_files() {
+        let directory = Version { inode: 1, ..Version::default() };
+        let look = |exit: Exit| {
+            let look = move |above: &[u8]| match above {
+                b"in" => Ok(Some(directory)),
+                b"in/y" => Err(Error::new(exit, "no")),
+                _ => Ok(None),
+            };
+            nearest(b"in/y/z", &look).map_err(|e| e.exit)
+        };
+        assert_eq!(look(Exit::Failed), Ok(Some(directory)));
+        assert_eq!(look(Exit::Unreachable), Err(Exit::Unreachable));
     }
 
     #[test]

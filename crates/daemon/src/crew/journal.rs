@@ -18,6 +18,7 @@ use crate::serve::StateLock;
 use crate::trust;
 use model::options::{INSTEAD_OF_MAX, Slice};
 use model::{Exit, JobId};
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,24 +136,41 @@ impl Journal {
     }
 }
 
-/// What one host is to be told that does the whole job alone after several have worked on it: nothing more appears then
-/// of parts that are open, and it finds what was brought of files. Nothing where none has.
+/// What one host is to be told whose order does the whole job alone after several have worked on it: nothing more appears
+/// then of parts that are open, and it finds what was brought of files. Nothing where none has. The order is open from
+/// here on, for whoever takes over from it.
 ///
 /// # Errors
-/// When the job is under way here, or what was left cannot be read.
-pub fn inherited(state: &Path, job: JobId) -> Result<Option<Slice>> {
+/// When the job is under way here, what was left cannot be read, or the order cannot be written down.
+pub fn inherited(state: &Path, job: JobId, order: JobId) -> Result<Option<Slice>> {
     if !directory_of(state, job).exists() {
         return Ok(None);
     }
-    let journal = Journal::open(state, job, None, &|_| {})?;
+    let mut journal = Journal::open(state, job, None, &|_| {})?;
+    journal.slices.retain(|slice| *slice != order);
     // Of more than one can be told of, the oldest are the ones that nobody is at work on any more.
     let first = journal.slices.len().saturating_sub(INSTEAD_OF_MAX);
-    Ok(Some(Slice { instead_of: journal.slices[first..].to_vec(), run: Some(journal.run), range: None }))
+    let instead_of = journal.slices[first..].to_vec();
+    let spare = (journal.slices.len() + 1).saturating_sub(SLICES_MAX);
+    journal.slices.drain(..spare);
+    journal.slices.push(order);
+    journal.write()?;
+    Ok(Some(Slice { instead_of, run: Some(journal.run), range: None }))
 }
 
 /// The slices of a job that are open, as far as that can be read, whether the job is under way here or not.
 pub fn left(state: &Path, job: JobId) -> Vec<JobId> {
     read(&directory_of(state, job)).ok().flatten().unwrap_or_default()
+}
+
+/// Jobs of which something was written down within this time.
+pub fn left_since(state: &Path, age: Duration) -> Vec<JobId> {
+    let young = |entry: DirEntry| {
+        let changed = entry.metadata().ok()?.modified().ok()?;
+        let is_old = changed.elapsed().is_ok_and(|since| since > age);
+        JobId::from_hex(entry.file_name().to_str()?).filter(|_| !is_old)
+    };
+    std::fs::read_dir(state.join(DIRECTORY)).into_iter().flatten().flatten().filter_map(young).collect()
 }
 
 /// Writes down which attempt of a job several hosts carry out, before any of them hears of it.
@@ -274,24 +292,30 @@ mod tests {
     fn whoever_goes_on_alone_is_told_of_the_newest_open_slices_and_of_the_run() {
         let state = tempfile::tempdir().unwrap();
         let job = JobId([7; 16]);
-        assert_eq!(inherited(state.path(), job).unwrap(), None);
+        let order = |attempt: u8| JobId([attempt; 16]);
+        let inherited = |attempt: u8| inherited(state.path(), job, order(attempt));
+        assert_eq!(inherited(100).unwrap(), None);
         assert!(!state.path().join(DIRECTORY).exists(), "nobody has begun it");
         let mut journal = Journal::open(state.path(), job, None, &|_| {}).unwrap();
-        assert!(inherited(state.path(), job).unwrap_err().message.contains("in use by process"));
+        assert!(inherited(100).unwrap_err().message.contains("in use by process"));
         let run = journal.run();
         journal.slices = (0..300).map(|number: u128| JobId(number.to_be_bytes())).collect();
         let newest = journal.begin().unwrap();
         drop(journal);
-        let slice = inherited(state.path(), job).unwrap().unwrap();
-        assert_eq!((slice.instead_of.len(), slice.instead_of.last()), (INSTEAD_OF_MAX, Some(&newest)));
-        assert_eq!((slice.run, slice.range), (Some(run), None));
+        for again in 0..2 {
+            let slice = inherited(100).unwrap().unwrap();
+            let told = (slice.instead_of.len(), slice.instead_of.last());
+            assert_eq!(told, (INSTEAD_OF_MAX, Some(&newest)), "{again}");
+            assert_eq!((slice.run, slice.range), (Some(run), None));
+        }
+        assert_eq!(inherited(101).unwrap().unwrap().instead_of.last(), Some(&order(100)), "another attempt");
         forget_old(state.path(), Duration::from_secs(3600));
-        assert!(inherited(state.path(), job).unwrap().is_some());
+        assert!(inherited(101).unwrap().is_some());
         forget_old(state.path(), Duration::ZERO);
-        assert_eq!(inherited(state.path(), job).unwrap(), None);
+        assert_eq!(inherited(101).unwrap(), None);
         Journal::open(state.path(), job, None, &|_| {}).unwrap();
         forget(state.path(), job);
-        assert_eq!(inherited(state.path(), job).unwrap(), None);
+        assert_eq!(inherited(101).unwrap(), None);
     }
 
     #[test]
@@ -306,6 +330,8 @@ mod tests {
         let mut journal = Journal::open(state.path(), job, None, &|_| {}).unwrap();
         let open = journal.begin().unwrap();
         assert_eq!(left(state.path(), job), [open], "while it is under way");
+        assert_eq!(left_since(state.path(), Duration::from_secs(3600)), [job]);
+        assert_eq!(left_since(state.path(), Duration::ZERO), []);
         forget_attempt(state.path(), job).unwrap();
         assert_eq!((attempt(state.path(), job), left(state.path(), job)), (None, vec![open]));
     }

@@ -37,7 +37,7 @@ use cluster::{Bundle, Cut};
 pub use cluster::{Counts, Weight};
 pub use ground::{can_share, holds};
 use journal::Journal;
-pub use journal::{attempt, forget, forget_attempt, forget_old, inherited, left, note_attempt};
+pub use journal::{attempt, forget, forget_attempt, forget_old, inherited, left, left_since, note_attempt};
 use model::files::{ALL_LEVELS, FileKind, Found, Question};
 use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
@@ -137,6 +137,8 @@ pub fn check(spec: &TransferSpec) -> Result<()> {
     let asked = [
         (spec.sources.len() != 1 || !spec.replicas.is_empty(), "several sources"),
         (choice.listed.is_some(), "a list of files"),
+        // Each part would count back from its own beginning.
+        (choice.newer_than.is_some() || choice.older_than.is_some(), "--newer-than or --older-than"),
         (options.deletion.is_some(), "removing files"),
         (options.follow.is_some(), "following what is written"),
         (options.backup.is_some(), "--backup-dir"),
@@ -508,5 +510,16 @@ mod tests {
         let text = r#"{"version":1,"sources":["a:d/"],"destination":"b:d/","until":"close"}"#;
         spec.options.follow = serde_json::from_str::<TransferSpec>(text).unwrap().options.follow;
         assert!(check(&spec).unwrap_err().message.contains("following"));
+    }
+
+    #[test]
+    fn what_is_chosen_by_its_age_is_no_job_for_several_hosts() {
+        let at = |name: &str| Location::Named { name: name.to_owned(), path: b"d/".to_vec() };
+        let age = Some(Duration::from_secs(60));
+        for (newer_than, older_than) in [(age, None), (None, age)] {
+            let mut spec = TransferSpec::new(vec![at("a")], at("b"));
+            (spec.choice.newer_than, spec.choice.older_than) = (newer_than, older_than);
+            assert!(check(&spec).unwrap_err().message.contains("--older-than"));
+        }
     }
 }

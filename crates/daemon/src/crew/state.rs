@@ -21,6 +21,8 @@ use transfer::HostShare;
 
 /// Slices that a host has at once, at either end: while one begins or ends, the other moves data.
 const LANES: usize = 2;
+/// Half of what an endpoint carries out at once for one client, so that another job has a place.
+const LANES_MAX: usize = 8;
 /// Pauses of a host that lost a slice: the first, which doubles, and how many in a row it has.
 const PAUSE_FIRST_MS: u64 = 2_000;
 pub const FAILURES_MAX: u32 = 5;
@@ -142,7 +144,7 @@ impl State {
     /// Slices that each host has at once.
     pub fn lanes(&self) -> usize {
         let senders = self.hosts.iter().filter(|host| host.takes()).count().max(1);
-        LANES.max((LANES * self.receivers.len()).div_ceil(senders))
+        (LANES * self.receivers.len()).div_ceil(senders).clamp(LANES, LANES_MAX)
     }
 
     /// An order for a host, written down as open.
@@ -195,6 +197,10 @@ impl State {
 
     /// Whether the slice counts.
     pub fn commit(&mut self, task: &Task, told: &Told, now_ms: u64) -> bool {
+        let has_moved = told.ended.as_ref().is_some_and(|ended| ended.bytes_sent > 0 || ended.files_done > 0);
+        if let Some(epoch) = task.epoch.filter(|_| !has_moved) {
+            self.board.was_there(epoch);
+        }
         let is_done = task.epoch.is_none_or(|epoch| self.board.commit(epoch, now_ms) == Commit::Done);
         if !is_done {
             return false;
@@ -463,6 +469,17 @@ mod tests {
         let list = dir.join("crews").join(JobId([7; 16]).to_string()).join("slices.json");
         std::fs::write(list, serde_json::to_vec(&numbers).unwrap()).unwrap();
         State::new(open(), vec![endpoint(1), endpoint(2)], vec![endpoint(3), endpoint(4)], false)
+    }
+
+    #[test]
+    fn a_lone_sender_has_places_left_for_other_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = with_left(dir.path(), 0);
+        assert_eq!(state.lanes(), LANES);
+        state.hosts.truncate(1);
+        assert_eq!(state.lanes(), 2 * LANES);
+        state.receivers.extend((5..40).map(|number| Receiver::new(endpoint(number))));
+        assert_eq!(state.lanes(), LANES_MAX);
     }
 
     #[test]
