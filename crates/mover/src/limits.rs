@@ -150,5 +150,5 @@ pub const STORAGE_STALLED: Duration = Duration::from_millis(500);
 /// For so long, by all jobs with the same buffer.
 pub const STALL_REMEMBERED: Duration = Duration::from_secs(600);
 
-/// How often an object that grew may be found changed after it was sealed.
+/// How often an object that grew may be found changed after it was sealed, and was not sealed as another version since.
 pub const SETTLE_ROUNDS_MAX: u32 = 3;

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - Nothing that grew is published before every chunk of it was compared under one version of its source.
-//! - An object whose source went on while it was compared waits for its next seal.
+//! - An object whose source went on while it was compared waits for its next seal, however often. It fails when it is found changed
+//!   again and again although its source says that it rests.
 //!
 //! Not here: when an object is sealed, which its source decides, and the bytes (`lane`).
 
@@ -225,7 +226,10 @@ impl Decide<'_> {
         }
         large.distrust();
         let (listed, index) = large.place().clone();
-        let rounds = self.rounds.entry(id).or_default();
+        let (version, rounds) = self.rounds.entry(id).or_insert((entry.generation, 0));
+        if *version != entry.generation {
+            (*version, *rounds) = (entry.generation, 0);
+        }
         *rounds += 1;
         if *rounds > SETTLE_ROUNDS_MAX {
             let message = format!("the file was changed again each time it was compared, {SETTLE_ROUNDS_MAX} times");
@@ -280,3 +284,6 @@ fn of_staged(
 }
 
 const _: () = assert!(WINDOW_CHUNKS <= CHUNK_DIGESTS_MAX as u64);
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,13 @@
 //! - Ids count up in the order of the descriptions. A name that was described before is described as a replacement.
 //! - What marks others as complete is described after all of them are settled.
 //! - A file that went on after it was settled is described again; nothing of it is lost. After a failure that waits (`again`).
+//! - Under one name a file has one object at a time that is not settled, also where it changed while it was read (`changed`).
 //!
 //! Not here: what a file's end is (`store`), and whether the receiver has what the source has (`digests`, and `seal` there).
 
 mod again;
 mod behind;
+mod changed;
 
 use self::again::Pauses;
 use super::lag::Alarms;
@@ -19,7 +21,7 @@ use super::work::Batch;
 use super::{Book, SendJob};
 use crate::job::Followed;
 use crate::progress::count;
-use model::follow::LagAlarm;
+use model::follow::{Follow, LagAlarm};
 use model::progress::Behind;
 use model::{End, Entry, Extent, FailureKind, Kind, Name, ObjectId, mutant};
 use os::sync::MutexGuard;
@@ -48,29 +50,7 @@ pub fn run(job: &Arc<SendJob>) {
     };
     let Some(takes_whole) = job.takes_whole() else { return };
     store::return_large_blocks();
-    let mut following = Following {
-        job,
-        scan: Scan::new(job),
-        lane: job.source_lane(),
-        ids: HashMap::from([(0, ObjectId::ROOT)]),
-        files: BTreeMap::new(),
-        sealed_twice: BTreeSet::new(),
-        pauses: Pauses::default(),
-        waiting: Waiting::new(takes_whole),
-        resting: HashMap::new(),
-        directories: HashMap::new(),
-        names: HashSet::new(),
-        hasher: RandomState::new(),
-        next_id: 1,
-        changed: BTreeSet::new(),
-        markers: Vec::new(),
-        is_over: false,
-        lag_told: Instant::now(),
-        has_surplus: false,
-        is_append_only: rules.is_append_only,
-        alarm: rules.alarm,
-        alarms: Alarms::default(),
-    };
+    let mut following = Following::new(job, &rules, takes_whole);
     *job.progress.behind.lock().unwrap() = Some(Behind::default());
     while !job.end.is_set() && !following.is_at_end() {
         if let Err(e) = following.look(&mut *watch) {
@@ -78,6 +58,7 @@ pub fn run(job: &Arc<SendJob>) {
         }
     }
     following.tell_whole();
+    following.hand_back_changed();
     if !job.end.is_set() {
         following.scan.finish();
     }
@@ -107,6 +88,7 @@ impl Book {
         self.sealed.remove(&id);
         self.failed.remove(&id);
         self.final_bytes.remove(&id);
+        self.tries.remove(&id);
     }
 }
 
@@ -189,7 +171,35 @@ struct Following<'a> {
     alarms: Alarms,
 }
 
-impl Following<'_> {
+impl<'a> Following<'a> {
+    /// From here on what changes while it is read is left to this thread.
+    fn new(job: &'a Arc<SendJob>, rules: &Follow, takes_whole: bool) -> Following<'a> {
+        job.book.lock().unwrap().changed = Some(BTreeMap::new());
+        Following {
+            job,
+            scan: Scan::new(job),
+            lane: job.source_lane(),
+            ids: HashMap::from([(0, ObjectId::ROOT)]),
+            files: BTreeMap::new(),
+            sealed_twice: BTreeSet::new(),
+            pauses: Pauses::default(),
+            waiting: Waiting::new(takes_whole),
+            resting: HashMap::new(),
+            directories: HashMap::new(),
+            names: HashSet::new(),
+            hasher: RandomState::new(),
+            next_id: 1,
+            changed: BTreeSet::new(),
+            markers: Vec::new(),
+            is_over: false,
+            lag_told: Instant::now(),
+            has_surplus: false,
+            is_append_only: rules.is_append_only,
+            alarm: rules.alarm,
+            alarms: Alarms::default(),
+        }
+    }
+
     fn look(&mut self, watch: &mut dyn Watch) -> store::Result<()> {
         let is_waiting = self.is_over || !self.markers.is_empty();
         let mut events = 0;
@@ -209,6 +219,7 @@ impl Following<'_> {
         while let Some(failure) = self.waiting.lost() {
             let _ = self.scan.take(Found::Failed(failure));
         }
+        self.look_at_changed();
         self.describe_markers();
         self.look_back();
         self.tell_lag();
@@ -233,6 +244,8 @@ impl Following<'_> {
             Event::Gone { id } => self.gone(id.0),
             Event::Over => {
                 self.is_over = true;
+                // From here on each file is tried as often as in any copy.
+                self.job.book.lock().unwrap().tries.clear();
                 self.give_up_unfinished();
             }
         }

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - listed = done + skipped + failed + pending at every moment (I6): an object is counted where it is settled, once.
-//! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8).
+//! - A file that changed while it was read is described again under a new id, a few times, or reported as changed (I8). Where the
+//!   source is followed, the thread that follows it does so (`follow::changed`).
 
 mod ahead;
 mod claim;
@@ -113,6 +114,8 @@ struct Book {
     sealed: HashMap<u64, Entry>,
     /// When objects that grow failed at the destination.
     failed: HashMap<u64, Instant>,
+    /// Objects that changed while they were read, and when they are to be described again; nothing where no thread follows the source.
+    changed: Option<BTreeMap<u64, Instant>>,
     lags: lag::Lags,
     guard: guard::Guard,
     /// Frames that were read ahead, in their order.
@@ -142,6 +145,7 @@ impl SendJob {
             final_bytes: HashMap::new(),
             sealed: HashMap::new(),
             failed: HashMap::new(),
+            changed: None,
             lags: lag::Lags::default(),
             guard: guard::Guard::default(),
             ready: VecDeque::new(),
@@ -456,8 +460,20 @@ impl SendJob {
         failures.into_iter().for_each(|(_, failure)| self.failed(failure));
     }
 
-    /// The source of an object changed under its reader: describes the object again, or gives it up.
+    /// An object that was empty when it was listed is not any more.
+    pub(crate) fn was_filled(&self, object: &SourceObject) -> bool {
+        let is_empty = object.entry.size_bytes() == 0;
+        is_empty && self.source.look_again(object).is_ok_and(|now| now.entry.size_bytes() > 0)
+    }
+
+    /// The source of an object changed under its reader: the object is described again, or given up.
     pub(crate) fn source_changed(&self, object: &SourceObject) {
+        if !self.leave_to_follower(object.entry.id.0) {
+            self.describe_changed(object);
+        }
+    }
+
+    fn describe_changed(&self, object: &SourceObject) {
         let id = object.entry.id.0;
         let again = self.source.look_again(object);
         let _order = self.replacing.lock().unwrap();

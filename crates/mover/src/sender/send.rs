@@ -340,6 +340,11 @@ pub(crate) fn read_small(
             job.source_changed(object);
             Status::Changed
         }
+        // Content where none was listed is an error to whoever reads it, unless it has been written since.
+        Err(_) if job.was_filled(object) => {
+            job.source_changed(object);
+            Status::Changed
+        }
         Err(e) => {
             place.fill(0);
             job.source_failed(object, e.kind, e.message());

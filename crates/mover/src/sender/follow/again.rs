@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// Between a failure and the next try, doubled each time up to the second.
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
+pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// By the numbers that the watch gave the files.
 #[derive(Default)]

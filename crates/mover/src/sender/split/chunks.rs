@@ -89,6 +89,14 @@ impl Split {
         }
     }
 
+    /// What an object had changed: it is described again or given up next, and nothing more of it is sent.
+    pub fn stop_claims(&mut self, id: u64) {
+        if let Some(large) = self.large.get_mut(&id) {
+            large.gaps.clear();
+            self.claimable.remove(&(Reverse(large.size_bytes), id));
+        }
+    }
+
     pub(super) fn take_back_extent(&mut self, id: u64, extent: Extent) {
         let large = self.large.get_mut(&id).expect("checked by the caller");
         let mut freed = 0;

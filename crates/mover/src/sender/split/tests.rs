@@ -239,6 +239,17 @@ fn a_receiver_that_grants_everything_does_not_make_the_book_grow() {
 }
 
 #[test]
+fn of_an_object_that_changed_nothing_more_is_claimed_while_it_waits_to_be_described_again() {
+    let mut split = described(&[3 * CHUNK, 1000], |_| 0);
+    assert_eq!(chunk_of(split.claim(0)).0, 1);
+    split.stop_claims(1);
+    assert_eq!(files_of(split.claim(0)), [2]);
+    assert!(matches!(split.claim(0), Claim::NoWork) && !split.is_complete());
+    assert!(split.settle(1).is_some() && split.settle(2).is_some());
+    assert!(split.is_complete() && split.bytes.in_flight() == 0);
+}
+
+#[test]
 fn what_lies_in_a_buffer_is_sent_again_when_it_is_asked_for() {
     let mut split = described(&[1024; 3], |_| 0);
     let all = [IdRun { first: 1, count: 3 }];
