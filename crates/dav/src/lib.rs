@@ -34,3 +34,8 @@ mod open;
 pub use open::Sites;
 pub use site::SiteConfig;
 pub use web::Stop;
+
+/// What makes values of a server's bytes, for whoever tries it with any bytes.
+pub mod said {
+    pub use super::third_party::{MARKER_BYTES_MAX, Markers};
+}

@@ -16,8 +16,8 @@ use web::{Origin, Response};
 
 /// Without more bytes by the server's markers, which come every few seconds.
 const PROGRESS_MAX: Duration = Duration::from_secs(120);
-/// Of a marker.
-const LINE_BYTES_MAX: usize = 4 << 10;
+/// Of a line of markers.
+pub const MARKER_BYTES_MAX: usize = 4 << 10;
 const MACAROON_BYTES_MAX: usize = 16 << 10;
 
 /// What came of copies between servers.
@@ -216,20 +216,14 @@ impl Site {
 }
 
 fn hear(mut response: Response) -> Result<()> {
-    let (mut line, mut block, mut last) = (Vec::new(), vec![0; 4 << 10], None);
-    let (mut seen, mut since) = (String::new(), Instant::now());
+    let (mut markers, mut block, mut since) = (Markers::default(), vec![0; 4 << 10], Instant::now());
     loop {
         let read = response.read(&mut block).map_err(|e| Failure::of_web(&e))?;
-        for byte in &block[..read] {
-            match byte {
-                b'\n' => last = said(&std::mem::take(&mut line), &mut seen, &mut since).or(last),
-                _ if line.len() < LINE_BYTES_MAX => line.push(*byte),
-                _ => return Err(Failure::new(Why::Unknown, "its markers have no end")),
-            }
-        }
         if read == 0 {
-            // Without a word on its end, whether it was done is seen by what lies there.
-            return said(&line, &mut seen, &mut since).or(last).unwrap_or(Ok(()));
+            return markers.end();
+        }
+        if markers.take(&block[..read])? {
+            since = Instant::now();
         }
         if since.elapsed() > PROGRESS_MAX {
             return Err(Failure::new(Why::Unknown, "it made no progress for two minutes"));
@@ -237,22 +231,62 @@ fn hear(mut response: Response) -> Result<()> {
     }
 }
 
-/// What a line of markers says of the end, if it does.
-fn said(line: &[u8], seen: &mut String, since: &mut Instant) -> Option<Result<()>> {
-    let line = String::from_utf8_lossy(line);
-    let line = line.trim();
-    let lower = line.to_ascii_lowercase();
-    if lower.starts_with("stripe bytes transferred") && line != seen {
-        (*seen, *since) = (line.to_owned(), Instant::now());
-    }
-    let is_failed = ["failure", "failed", "aborted"].into_iter().any(|word| lower.starts_with(word));
-    match is_failed {
-        true => {
-            let text: String = line.chars().filter(|c| !c.is_control()).take(200).collect();
-            Some(Err(Failure::new(Why::Other, text)))
+/// The markers of one copy, as their bytes come.
+#[derive(Default)]
+pub struct Markers {
+    line: Vec<u8>,
+    /// The last line that told of bytes.
+    progress: String,
+    /// What the last line said that told of the end.
+    outcome: Option<Result<()>>,
+}
+
+impl Markers {
+    /// Hears some bytes; whether they tell of more that was copied.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<bool> {
+        let mut has_moved = false;
+        for byte in bytes {
+            match byte {
+                b'\n' => has_moved |= self.end_line(),
+                _ if self.line.len() < MARKER_BYTES_MAX => self.line.push(*byte),
+                _ => return Err(Failure::new(Why::Unknown, "its markers have no end")),
+            }
         }
-        false => lower.starts_with("success").then_some(Ok(())),
+        Ok(has_moved)
     }
+
+    /// What came of the copy. Without a word on its end, whether it was done is seen by what lies there.
+    pub fn end(mut self) -> Result<()> {
+        self.end_line();
+        self.outcome.unwrap_or(Ok(()))
+    }
+
+    fn end_line(&mut self) -> bool {
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim();
+        if let Some(outcome) = outcome(line) {
+            self.outcome = Some(outcome);
+        }
+        let has_moved = begins(line, "stripe bytes transferred") && line != self.progress;
+        if has_moved {
+            line.clone_into(&mut self.progress);
+        }
+        has_moved
+    }
+}
+
+/// What a line of markers says of the end, if it does.
+fn outcome(line: &str) -> Option<Result<()>> {
+    if ["failure", "failed", "aborted"].into_iter().any(|word| begins(line, word)) {
+        let text: String = line.chars().filter(|c| !c.is_control()).take(200).collect();
+        return Some(Err(Failure::new(Why::Other, text)));
+    }
+    begins(line, "success").then_some(Ok(()))
+}
+
+fn begins(line: &str, word: &str) -> bool {
+    line.to_ascii_lowercase().starts_with(word)
 }
 
 #[cfg(test)]
@@ -261,11 +295,10 @@ mod tests {
 
     #[test]
     fn the_end_of_markers_is_told_by_its_own_line() {
-        let say = |line: &str| said(line.as_bytes(), &mut String::new(), &mut Instant::now());
-        assert!(matches!(say("success: Created\r"), Some(Ok(()))));
+        assert!(matches!(outcome("success: Created"), Some(Ok(()))));
         for line in ["failure: 404", "Failed to connect", "aborted: by a user"] {
-            assert!(matches!(say(line), Some(Err(_))), "{line}");
+            assert!(matches!(outcome(line), Some(Err(_))), "{line}");
         }
-        assert!(say("Perf Marker").is_none() && say("").is_none());
+        assert!(outcome("Perf Marker").is_none() && outcome("").is_none());
     }
 }

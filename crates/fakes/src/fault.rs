@@ -56,6 +56,8 @@ pub enum Fault {
     Unsorted,
     /// The last key of a page comes twice.
     Doubled,
+    /// A listing is as it was before the last write.
+    Stale,
 }
 
 impl Fault {

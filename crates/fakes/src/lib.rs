@@ -47,6 +47,8 @@ pub struct Upload {
 pub struct State {
     pub objects: BTreeMap<String, Object>,
     pub uploads: BTreeMap<String, Upload>,
+    /// The key that was written last, and what stood there before.
+    written: Option<(String, Option<Object>)>,
     orders: Orders,
     pub fired: u32,
     pub requests: Vec<String>,
@@ -161,7 +163,7 @@ impl Fake {
         let fault = state.fault(&asked.method, &line);
         let date = http::date(now() + state.ahead_seconds);
         let said = fault.and_then(Fault::instead).or_else(|| state.check(asked));
-        let said = said.unwrap_or_else(|| state.carry_out(asked, fault == Some(Fault::NoRange)));
+        let said = said.unwrap_or_else(|| state.carry_out(asked, fault));
         let said = match fault {
             Some(fault) => fault.bend(said),
             None => said,
@@ -217,7 +219,8 @@ impl State {
         self.next += 1;
         let etag = format!("\"{}-{}\"", &hash(&bytes)[..16], self.next);
         let (crc, stored) = (Some(crc(&bytes)), 1_000_000_000 + self.next);
-        self.objects.insert(key.to_owned(), Object { bytes, etag: etag.clone(), meta, crc, stored, zeros: 0 });
+        let object = Object { bytes, etag: etag.clone(), meta, crc, stored, zeros: 0 };
+        self.written = Some((key.to_owned(), self.objects.insert(key.to_owned(), object)));
         etag
     }
 
@@ -261,7 +264,19 @@ impl State {
         (right != field("Signature=")).then(|| error(403, "SignatureDoesNotMatch"))
     }
 
-    fn carry_out(&mut self, asked: &Asked, is_whole: bool) -> Said {
+    /// What it had before the last write.
+    fn older(&self) -> BTreeMap<String, Object> {
+        let mut objects = self.objects.clone();
+        match self.written.clone() {
+            Some((key, Some(before))) => _ = objects.insert(key, before),
+            Some((key, None)) => _ = objects.remove(&key),
+            None => {}
+        }
+        objects
+    }
+
+    fn carry_out(&mut self, asked: &Asked, fault: Option<Fault>) -> Said {
+        let is_whole = fault == Some(Fault::NoRange);
         let (path, _) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
         let path = http::decoded(path);
         let Some(rest) = path.strip_prefix(&format!("/{BUCKET}")) else { return error(404, "NoSuchBucket") };
@@ -269,7 +284,8 @@ impl State {
         let has = |name: &str| asked.query(name).is_some();
         match &asked.method[..] {
             "GET" if key.is_empty() && has("uploads") => self.list_uploads(),
-            "GET" if key.is_empty() => self.list(asked, is_whole),
+            "GET" if key.is_empty() && fault == Some(Fault::Stale) => self.list(asked, &self.older(), false),
+            "GET" if key.is_empty() => self.list(asked, &self.objects, is_whole),
             "GET" if has("uploadId") => self.list_parts(asked),
             "GET" | "HEAD" => self.get(asked, &key, is_whole),
             "DELETE" => match asked.query("uploadId") {

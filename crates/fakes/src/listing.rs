@@ -4,10 +4,12 @@ use crate::fault::error;
 use crate::http::{self, Asked, Said};
 use crate::{Object, State, crc, hash};
 use data_encoding::BASE64;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 impl State {
-    pub(crate) fn list(&self, asked: &Asked, is_whole: bool) -> Said {
+    /// A page of a listing of these objects.
+    pub(crate) fn list(&self, asked: &Asked, objects: &BTreeMap<String, Object>, is_whole: bool) -> Said {
         let get = |name: &str| asked.query(name).unwrap_or_default();
         let (prefix, delimiter, after) = (get("prefix"), get("delimiter"), get("continuation-token"));
         if self.has_empty_pages {
@@ -24,7 +26,7 @@ impl State {
             from = Bound::Excluded(after.clone());
         }
         while items.len() <= max {
-            let next = self.objects.range((from, Bound::Unbounded)).next();
+            let next = objects.range((from, Bound::Unbounded)).next();
             let Some((key, object)) = next.filter(|(key, _)| key.starts_with(&prefix)) else { break };
             let end = key[prefix.len()..].find('/').filter(|_| !delimiter.is_empty());
             let item = end.map_or((key.clone(), Some(object)), |end| (key[..=prefix.len() + end].to_owned(), None));

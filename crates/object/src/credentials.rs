@@ -29,13 +29,16 @@ const PROCESS_PATIENCE: Duration = Duration::from_secs(60);
 const PROCESS_INTERVAL: Duration = Duration::from_millis(10);
 /// What it printed comes right after its end, unless something else has its output.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// The names of id, secret and token: as a process prints them, and as a metadata service tells them.
+pub const OF_PROCESS: (&str, &str, &str) = ("AccessKeyId", "SecretAccessKey", "SessionToken");
+pub const OF_ROLE: (&str, &str, &str) = ("AccessKeyId", "SecretAccessKey", "Token");
 
 #[derive(Clone)]
 pub struct Keys {
     pub id: String,
     pub secret: String,
     pub token: Option<String>,
-    expires: Option<SystemTime>,
+    pub expires: Option<SystemTime>,
     /// Where they were found, for people.
     pub origin: &'static str,
 }
@@ -219,8 +222,7 @@ fn from_process(command: &str, patience: Duration) -> Result<Keys, String> {
         None => Err(format!("credential_process did not end within {} s{}", patience.as_secs(), words())),
         Some(status) if !status.success() => Err(format!("credential_process failed ({status}){}", words())),
         Some(_) => {
-            let keys = ("AccessKeyId", "SecretAccessKey", "SessionToken");
-            let keys = from_json(&text(printed), keys, "credential_process");
+            let keys = from_json(&text(printed), OF_PROCESS, "credential_process");
             keys.ok_or_else(|| format!("credential_process printed no keys{}", words()))
         }
     }
@@ -260,15 +262,14 @@ fn last_line(text: &[u8]) -> Option<String> {
     text.lines().rev().map(printable).find(|line| !line.trim().is_empty())
 }
 
-fn from_json(text: &[u8], names: (&str, &str, &str), origin: &'static str) -> Option<Keys> {
+/// Keys under the names that their parts have in such an answer.
+pub fn from_json(text: &[u8], names: (&str, &str, &str), origin: &'static str) -> Option<Keys> {
     let json: serde_json::Value = serde_json::from_slice(text).ok()?;
     let text = |name: &str| json.get(name).and_then(|value| value.as_str()).map(str::to_owned);
     let expires = text("Expiration").and_then(|time| crate::metadata::moment(&time));
     let expires = expires.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds as u64)));
     Some(Keys { id: text(names.0)?, secret: text(names.1)?, token: text(names.2), expires, origin })
 }
-
-const OF_ROLE: (&str, &str, &str) = ("AccessKeyId", "SecretAccessKey", "Token");
 
 fn from_container() -> Result<Option<Keys>, String> {
     let url = match (variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"), variable("AWS_CONTAINER_CREDENTIALS_FULL_URI"))

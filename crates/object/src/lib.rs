@@ -52,3 +52,9 @@ pub use calls::Upload;
 pub use config::{Addressing, StoreConfig};
 pub use open::{Buckets, Place};
 pub use web::Stop;
+
+/// What makes values of what others say, for whoever tries it with any bytes.
+pub mod said {
+    pub use super::credentials::{Keys, OF_PROCESS, OF_ROLE, from_json};
+    pub use super::key::{of_name, of_path, to_name, to_names, to_path};
+}

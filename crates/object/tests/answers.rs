@@ -6,21 +6,22 @@ mod support;
 
 use Ends::{Arrives, Fails, Untold};
 use fakes::Fault;
-use model::FailureKind::{self, Changed, DigestMismatch, Other, Permission, ReadError, WriteError};
+use model::FailureKind::{self, Changed, DigestMismatch, InTheWay, Other, Permission, ReadError, WriteError};
 use object::Stop;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
-use store::PublishRule;
-use support::{Bed, bed, buckets, content, noise, objects, other_version, put};
+use store::{Decision, PublishRule};
+use support::{Bed, bed, buckets, content, file, noise, objects, other_version, put};
 
 /// How a copy ends whose request goes wrong once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ends {
     Arrives,
     Fails(FailureKind),
-    /// No checksum covers the answer: what changes it on the way is noticed by TLS.
+    /// Nothing tells it: no checksum covers the answer, and TLS notices what changes it on the way; or it was true a moment
+    /// ago.
     Untold,
 }
 
@@ -30,40 +31,47 @@ const WHOLE: usize = 2;
 const PUT: usize = 3;
 const PART: usize = 4;
 const COMPLETE: usize = 5;
+const PLACE: usize = 6;
 
-/// For a page of a listing, a range of an object, a whole one that is read; for one that is put, a part, and the end of an upload.
-/// A store that stalls is waited for longer than a test may take.
-const TABLE: &[(Fault, [Ends; 6])] = &[
-    (Fault::Status(403), [Fails(Permission); 6]),
-    (Fault::Status(429), [Arrives; 6]),
-    (Fault::Status(500), [Arrives; 6]),
-    (Fault::Status(503), [Arrives; 6]),
-    (Fault::AtOnce, [Arrives; 6]),
-    (Fault::Later, [Arrives; 6]),
-    (Fault::OkWithError, [Arrives; 6]),
-    (Fault::OkEmpty, [Arrives; 6]),
-    (Fault::Html, [Arrives; 6]),
-    (Fault::LostAnswer, [Arrives; 6]),
-    (Fault::Reset, [Arrives; 6]),
-    (Fault::Drip, [Arrives; 6]),
-    (Fault::Cut, [Arrives; 6]),
-    (Fault::Flipped, [Untold, Fails(DigestMismatch), Arrives, Arrives, Arrives, Untold]),
-    (Fault::NoRange, [Fails(Other), Fails(ReadError), Arrives, Arrives, Arrives, Arrives]),
-    (Fault::WrongRange, [Arrives, Fails(ReadError), Arrives, Arrives, Arrives, Arrives]),
-    (Fault::Longer, [Arrives, Fails(ReadError), Fails(Changed), Arrives, Arrives, Arrives]),
-    (Fault::OtherVersion, [Arrives, Fails(Changed), Arrives, Arrives, Arrives, Arrives]),
-    (Fault::Packed, [Arrives, Fails(ReadError), Arrives, Arrives, Arrives, Arrives]),
-    (Fault::Abroad, [Fails(Other), Fails(ReadError), Fails(ReadError), Fails(Other), Fails(WriteError), Fails(Other)]),
-    (Fault::Expired, [Fails(Permission); 6]),
+/// For a page of a listing, a range of an object, a whole one that is read; for one that is put, a part, and the end of an
+/// upload; for the page that shows what stands where an object is to be put. A store that stalls is waited for longer than a
+/// test may take.
+const TABLE: &[(Fault, [Ends; 7])] = &[
+    (Fault::Status(403), [Fails(Permission); 7]),
+    (Fault::Status(429), [Arrives; 7]),
+    (Fault::Status(500), [Arrives; 7]),
+    (Fault::Status(503), [Arrives; 7]),
+    (Fault::AtOnce, [Arrives; 7]),
+    (Fault::Later, [Arrives; 7]),
+    (Fault::OkWithError, [Arrives; 7]),
+    (Fault::OkEmpty, [Arrives; 7]),
+    (Fault::Html, [Arrives; 7]),
+    (Fault::LostAnswer, [Arrives; 7]),
+    (Fault::Reset, [Arrives; 7]),
+    (Fault::Drip, [Arrives; 7]),
+    (Fault::Cut, [Arrives; 7]),
+    (Fault::Flipped, [Untold, Fails(DigestMismatch), Arrives, Arrives, Arrives, Untold, Untold]),
+    (Fault::NoRange, [Fails(Other), Fails(ReadError), Arrives, Arrives, Arrives, Arrives, Arrives]),
+    (Fault::WrongRange, [Arrives, Fails(ReadError), Arrives, Arrives, Arrives, Arrives, Arrives]),
+    (Fault::Longer, [Arrives, Fails(ReadError), Fails(Changed), Arrives, Arrives, Arrives, Arrives]),
+    (Fault::OtherVersion, [Arrives, Fails(Changed), Arrives, Arrives, Arrives, Arrives, Arrives]),
+    (Fault::Packed, [Arrives, Fails(ReadError), Arrives, Arrives, Arrives, Arrives, Arrives]),
+    (
+        Fault::Abroad,
+        [Fails(Other), Fails(ReadError), Fails(ReadError), Fails(Other), Fails(WriteError), Fails(Other), Fails(Other)],
+    ),
+    (Fault::Expired, [Fails(Permission); 7]),
     (
         Fault::Archived,
-        [Fails(Other), Fails(ReadError), Fails(ReadError), Fails(Other), Fails(WriteError), Fails(Other)],
+        [Fails(Other), Fails(ReadError), Fails(ReadError), Fails(Other), Fails(WriteError), Fails(Other), Fails(Other)],
     ),
-    (Fault::WrongSum, [Arrives; 6]),
-    (Fault::Composite, [Arrives; 6]),
-    (Fault::Unsummed, [Arrives; 6]),
-    (Fault::Unsorted, [Fails(Other), Arrives, Arrives, Arrives, Arrives, Arrives]),
-    (Fault::Doubled, [Fails(Other), Arrives, Arrives, Arrives, Arrives, Arrives]),
+    (Fault::WrongSum, [Arrives; 7]),
+    (Fault::Composite, [Arrives; 7]),
+    (Fault::Unsummed, [Arrives; 7]),
+    (Fault::Unsorted, [Fails(Other), Arrives, Arrives, Arrives, Arrives, Arrives, Arrives]),
+    (Fault::Doubled, [Fails(Other), Arrives, Arrives, Arrives, Arrives, Arrives, Arrives]),
+    // What a listing did not show is in the way, and stays.
+    (Fault::Stale, [Untold, Arrives, Arrives, Arrives, Arrives, Arrives, Fails(InTheWay)]),
 ];
 
 /// Of two parts, and two extents.
@@ -167,6 +175,48 @@ fn an_object_whose_parts_are_not_put_together_at_once_is_right_or_leaves_nothing
         |_| {},
         |bed| bed.put_large("large", &LARGE),
     );
+}
+
+/// Whether the store keeps to conditions, or what stands there is looked at right before it is written to.
+#[test]
+fn what_stands_in_the_way_is_replaced_if_it_was_seen_and_never_if_it_was_not() {
+    const OWN: &[u8] = b"content";
+    for is_unconditional in [false, true] {
+        let prepare = |bed: &Bed| {
+            bed.fake.state.lock().unwrap().is_unconditional = is_unconditional;
+            bed.fake.put("small", b"rival");
+        };
+        each(PLACE, ("GET", "delimiter=", 0), Some(("small", OWN)), prepare, |bed| {
+            let sink = bed.sink();
+            let rule = match sink.decide(&file(1, "small", OWN.len() as u64))? {
+                Decision::Absent => PublishRule::NoReplace,
+                _ => PublishRule::Replace,
+            };
+            put(&*sink, "small", OWN, rule)
+        });
+    }
+}
+
+#[test]
+fn what_an_older_listing_shows_is_read_as_it_is_now_and_the_rest_by_the_next_run() {
+    let bed = bed();
+    // A bucket that was opened before is listed when it is scanned.
+    drop(bed.sink());
+    let read = || {
+        let source = bed.source();
+        let listed = objects(&*source).unwrap();
+        listed.iter().map(|object| content(&*source, object).unwrap()).collect::<Vec<_>>()
+    };
+    let stale = || bed.fake.order("GET", "list-type", 0, 1, Fault::Stale);
+    bed.fake.put("a", b"old");
+    bed.fake.put("a", b"newer");
+    stale();
+    assert_eq!(read(), [b"newer"]);
+    bed.fake.put("b", b"added");
+    stale();
+    assert_eq!(read(), [b"newer"]);
+    assert_eq!(read(), [b"newer", b"added"]);
+    assert_eq!(bed.fake.fired(), 2);
 }
 
 /// A page for people has a length too, which is not that of the object.

@@ -50,4 +50,8 @@ targets! {
     ftp RUNS,
     http HTTP_RUNS,
     xml RUNS,
+    sftp RUNS,
+    markers RUNS,
+    keys RUNS,
+    credentials RUNS,
 }

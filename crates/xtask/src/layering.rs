@@ -51,8 +51,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "trial",
         &[
-            "model", "os", "store", "foreign", "web", "wire", "net", "ledger", "mover", "daemon", "queue", "emulator",
-            "lab",
+            "model", "os", "store", "object", "foreign", "dav", "web", "wire", "net", "ledger", "mover", "daemon",
+            "queue", "emulator", "lab",
         ],
     ),
     ("xtask", &[]),

@@ -56,7 +56,8 @@ fn a_tree_goes_to_a_gridftp_server_and_comes_back() {
     let again = hosts.run(&["sync", "--delete", "tree/", &there]).succeeded();
     assert!(again.stderr.contains("copied 0 files"), "{}", again.stderr);
     hosts.run(&["check", "tree/", &there]).succeeded();
-    hosts.run(&["cp", "--verify", "reread", &there, &url(&hosts, "copy/")]).succeeded();
+    let done = hosts.run(&["cp", "--json", "--verify", "reread", &there, &url(&hosts, "copy/")]).succeeded().done();
+    assert!(done["notes"].to_string().contains("content went through this host: GridFTP, FTP and SFTP"), "{done}");
     hosts.run(&["cp", &url(&hosts, "copy/"), "back/"]).succeeded();
     assert_eq!(contents(&bed.path("tree")), contents(&bed.path("back")));
     hosts.run(&["mv", &url(&hosts, "copy/large"), &url(&hosts, "copy/dir/moved")]).succeeded();

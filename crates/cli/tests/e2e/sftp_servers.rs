@@ -36,7 +36,9 @@ fn a_tree_goes_to_an_sftp_server_and_comes_back() {
     let again = sshd.run(&["sync", "--delete", "tree/", &there]).succeeded();
     assert!(again.stderr.contains("copied 0 files"), "{}", again.stderr);
     sshd.run(&["check", "tree/", &there]).succeeded();
-    sshd.run(&["cp", "--verify", "reread", &there, &url(&sshd, "twin", "copy/")]).succeeded();
+    let copy = url(&sshd, "twin", "copy/");
+    let done = sshd.run(&["cp", "--json", "--verify", "reread", &there, &copy]).succeeded().done();
+    assert!(done["notes"].to_string().contains("content went through this host: GridFTP, FTP and SFTP"), "{done}");
     sshd.run(&["cp", &url(&sshd, "twin", "copy/"), "back/"]).succeeded();
     assert_eq!(contents(&sshd.bed.path("tree")), contents(&sshd.bed.path("back")));
     sshd.run(&["mv", &url(&sshd, "far", "copy/large"), &url(&sshd, "far", "copy/dir/moved")]).succeeded();

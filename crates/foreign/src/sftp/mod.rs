@@ -25,3 +25,10 @@ pub use crate::tree::Host;
 pub use open::{SCHEME, Servers};
 pub use pipe::Pipe;
 pub use server::{Dial, Line};
+
+/// What makes values of a server's bytes, for whoever tries it with any bytes.
+pub mod said {
+    pub use super::packet::{Input, Output, PACKET_BYTES_MAX, Reply, read};
+    pub use super::session::{Extensions, greeted, read_packet};
+    pub use crate::tree::Attributes;
+}

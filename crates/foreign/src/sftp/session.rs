@@ -79,7 +79,7 @@ impl From<Malformed> for Fault {
 }
 
 /// What the server can do beyond the draft.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Extensions {
     pub posix_rename: bool,
     pub fsync: bool,
@@ -324,7 +324,7 @@ fn read_length(reader: &mut dyn Read) -> io::Result<usize> {
 }
 
 /// Reads an answer's kind and number, and its rest into `body`.
-fn read_packet(reader: &mut dyn Read, body: &mut Vec<u8>) -> io::Result<(u8, u32)> {
+pub fn read_packet(reader: &mut dyn Read, body: &mut Vec<u8>) -> io::Result<(u8, u32)> {
     let length = read_length(reader)?;
     if length < 5 {
         return Err(invalid("a packet is too short"));
@@ -336,7 +336,8 @@ fn read_packet(reader: &mut dyn Read, body: &mut Vec<u8>) -> io::Result<(u8, u32
     Ok((head[0], u32::from_be_bytes([head[1], head[2], head[3], head[4]])))
 }
 
-fn greeted(reader: &mut dyn Read) -> io::Result<Extensions> {
+/// Reads the server's greeting: what it can do.
+pub fn greeted(reader: &mut dyn Read) -> io::Result<Extensions> {
     let length = read_length(reader)?;
     let mut packet = vec![0; length];
     reader.read_exact(&mut packet)?;

@@ -271,6 +271,11 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
         "a checksum is told with its bytes the other way round",
         Test("object", "whose_answer_was_lost"),
     ),
+    (
+        "s3-etag-is-md5",
+        "an ETag is taken for the MD5 of the content, and compared in place of the checksum",
+        Test("object", "a_store_copies_its_own"),
+    ),
     ("s3-parts-without-condition", "an upload is completed without its condition", Test("object", "a_rival_is")),
     (
         "s3-lost-answer-is-a-failure",

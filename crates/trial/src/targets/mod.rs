@@ -5,16 +5,20 @@
 
 mod bytes;
 mod configuration;
+mod credentials;
 mod frames;
 mod ftp;
 mod http;
+mod keys;
 mod ledger;
 mod locations;
 mod manifests;
+mod markers;
 pub mod mutate;
 mod options;
 mod parcels;
 mod session;
+mod sftp;
 mod tickets;
 mod xml;
 
@@ -37,6 +41,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ftp", run: ftp::run, bytes_max: 1024 },
     Target { name: "http", run: http::run, bytes_max: 1024 },
     Target { name: "xml", run: xml::run, bytes_max: 2048 },
+    Target { name: "sftp", run: sftp::run, bytes_max: 1024 },
+    Target { name: "markers", run: markers::run, bytes_max: 5120 },
+    Target { name: "keys", run: keys::run, bytes_max: 512 },
+    Target { name: "credentials", run: credentials::run, bytes_max: 1024 },
 ];
 
 pub fn find(name: &str) -> Option<&'static Target> {
