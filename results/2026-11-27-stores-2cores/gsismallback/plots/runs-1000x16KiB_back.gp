@@ -1,0 +1,18 @@
+# Run as: gnuplot runs-1000x16KiB_back.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'runs-1000x16KiB_back.gnuplot.svg'
+set title '1000x16KiB back: every run'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'One mark for each counted run; tools alternated within a round.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'round'
+set xrange [0:3]
+set xtics ('0' 0, '0.5' 0.5, '1' 1, '1.5' 1.5, '2' 2, '2.5' 2.5, '3' 3)
+set ylabel 'Gbit/s'
+set yrange [0:0.03]
+set ytics ('0' 0, '0.005' 0.005, '0.01' 0.01, '0.015' 0.015, '0.02' 0.02, '0.025' 0.025, '0.03' 0.03)
+plot \
+  'runs-1000x16KiB_back.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'runs-1000x16KiB_back.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 1.4 pt 7 title 'globus-url-copy'
