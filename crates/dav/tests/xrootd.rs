@@ -87,8 +87,12 @@ fn with_server(fill: impl Fn(&Path), ask: impl Fn(&Xrootd)) {
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| ask(&server))) else { return };
         let stood_still = begun.elapsed() >= STILL;
         // Its port is closed before its parent hears of its end.
-        std::thread::sleep(Duration::from_millis(200));
-        let ended = server.child.try_wait().unwrap();
+        let heard = Instant::now() + Duration::from_secs(1);
+        let mut ended = server.child.try_wait().unwrap();
+        while ended.is_none() && Instant::now() < heard {
+            std::thread::yield_now();
+            ended = server.child.try_wait().unwrap();
+        }
         let has_crashed = ended.is_some_and(|status| status.signal().is_some());
         if is_last || !(has_crashed || stood_still) {
             resume_unwind(panic);

@@ -4,8 +4,8 @@
 //!
 //! Held against it: every job ends well; what was handed in twice under one key is one job; at every destination is what was at the source
 //! and nothing else, and a source that was moved is empty; users who ask for the same get the same, whoever came first; jobs run while the
-//! program changes, and no process ends by itself; whenever nothing runs, memory and descriptors are what they were when a process had
-//! settled.
+//! program changes, and no process exits unasked; while nothing runs, each process has the memory and descriptors that it had once it
+//! had settled.
 
 mod held;
 mod narrow;

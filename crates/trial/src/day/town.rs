@@ -1,6 +1,6 @@
 //! Three hosts of a laboratory: two endpoints that are far from each other, and the hub; what they suffer, and what they become.
 //!
-//! Invariants: a process that was killed or stopped is started again with the state that it left; one that ends by itself ends the trial.
+//! Invariants: a process that was killed or stopped is started again with the state that it left; one that exits unasked ends the trial.
 //! Not here: what a process may hold (`held`).
 
 use super::held::{Held, Lives};
@@ -313,7 +313,7 @@ impl Town {
         for (role, running) in &mut self.running {
             let held = Held::by(running).filter(|_| !running.has_ended());
             let Some(held) = held else {
-                bail!("{} ended by itself: {}", role.name(), running.said().1.trim());
+                bail!("{} exited unasked: {}", role.name(), running.said().1.trim());
             };
             self.lives.entry(*role).or_default().note(held, is_at_rest);
         }

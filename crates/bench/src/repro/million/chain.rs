@@ -2,7 +2,7 @@
 //! hub at a third site that knows both.
 //!
 //! Invariants: what is killed is killed with -9, and started again with the state that it left; every answer of the hub is kept, with what
-//! happened meanwhile; a run that was over before all that was to happen is an error.
+//! happened meanwhile; a run that ends before every kill and the cut have taken place is an error.
 //!
 //! Not here: what is copied, and what is claimed of it (`million`).
 

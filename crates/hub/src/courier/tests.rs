@@ -1,0 +1,62 @@
+//! What the courier makes of errands, and of what comes back.
+
+use super::*;
+
+fn courier(dir: &tempfile::TempDir, book: &EndpointBook, words: SyncSender<Word>) -> Arc<Courier> {
+    let identity = Identity::generate().unwrap();
+    let crews = Crews::new(book.clone(), identity.clone(), dir.path());
+    Courier::new("a", book.clone(), identity, crews, words)
+}
+
+#[test]
+fn errands_go_over_the_first_session_that_has_room() {
+    let mut inbox = Inbox::default();
+    (0..9).for_each(|n| assert!(inbox.take_in(Errand::Forget { order: JobId([n; 16]) })));
+    let desks: Vec<_> = std::iter::from_fn(|| inbox.hand_out().map(|(_, desk)| desk)).collect();
+    assert_eq!(desks, [0, 0, 0, 1, 1, 1]);
+    inbox.busy[0] -= 1;
+    assert!(inbox.hand_out().is_some_and(|(_, desk)| desk == 0) && inbox.hand_out().is_none());
+}
+
+#[test]
+fn an_endpoint_that_is_away_is_not_dialled_as_often_as_one_that_has_orders() {
+    let (dir, (words, said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+    let book = EndpointBook::new(dir.path().join("endpoints"));
+    let courier = courier(&dir, &book, words);
+    courier.open.store(1, Ordering::Relaxed);
+    assert!(!courier.look_once() && matches!(said.recv(), Ok(Word::Unreached { .. })));
+    assert_eq!((pause(false, true), pause(true, true), pause(true, false)), (LOOK_AWAY, LOOK, LOOK_IDLE));
+}
+
+#[test]
+fn what_an_endpoint_refuses_for_the_moment_it_is_told_again() {
+    let untold = |exit, is_open| is_untold(&Error::new(exit, "no"), is_open);
+    assert!(untold(Exit::Temporary, true) && untold(Exit::NoSpace, true) && untold(Exit::Failed, false));
+    assert!(!untold(Exit::Failed, true) && !untold(Exit::Refused, true) && !untold(Exit::Fatal, true));
+}
+
+#[test]
+fn what_is_on_its_way_is_not_sent_again() {
+    let (mut inbox, order, other) = (Inbox::default(), JobId([1; 16]), JobId([2; 16]));
+    assert!(inbox.take_in(Errand::Forget { order }) && !inbox.take_in(Errand::Forget { order }));
+    assert!(inbox.take_in(Errand::Stop { order }) && inbox.take_in(Errand::Forget { order: other }));
+    let first = inbox.errands.pop_front().unwrap();
+    assert!(!inbox.take_in(Errand::Forget { order }), "it is being said");
+    inbox.pending.remove(&first.key().unwrap());
+    assert!(inbox.take_in(Errand::Forget { order }), "it was said, and is asked for again");
+    let change = |order| Errand::Change { order, rate: None, class: None };
+    assert!(inbox.take_in(change(order)) && inbox.take_in(change(other)));
+    assert!(!inbox.take_in(change(order)), "the one before could arrive after it");
+}
+
+#[test]
+fn a_session_is_left_where_its_name_has_another_key() {
+    let (dir, (words, _said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+    let book = EndpointBook::new(dir.path().join("endpoints"));
+    let courier = courier(&dir, &book, words);
+    let (before, after) = (book.get("a").unwrap(), Pin([9; 32]));
+    assert!(courier.is_still(before.pin));
+    let replaced = Endpoint { pin: after, ..before.clone() };
+    book.add(&replaced, daemon::endpoints::Replace::Always).unwrap();
+    assert!(!courier.is_still(before.pin) && courier.is_still(after));
+}
