@@ -22,10 +22,6 @@ use std::path::Path;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A link with `..` in it is not resolved while anything on the machine is renamed, because the kernel cannot tell then
-/// whether it stayed below; the caller tries again (openat2(2)). The kernel's own test of this needs a few tries.
-const RESOLVE_TRIES_MAX: u32 = 128;
-
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
@@ -152,7 +148,7 @@ pub(super) fn is_mounted(parent: BorrowedFd<'_>, name: &Name) -> Option<bool> {
 /// Opens by one name on the same mount.
 fn open_on_one(parent: BorrowedFd<'_>, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    for _ in 0..RESOLVE_TRIES_MAX {
+    for _ in 0..closed::RESOLVE_TRIES_MAX {
         match openat2(parent, name.as_c_str(), flags, Mode::empty(), resolve) {
             Err(Errno::XDEV) => return Err(mounted(std::slice::from_ref(name))),
             Err(Errno::AGAIN) => {}
@@ -215,7 +211,7 @@ fn resolve(root: BorrowedFd<'_>, names: &[Name], is_one_mount: bool) -> Result<O
     if mutant::is_on("resolve-anywhere") {
         resolve = ResolveFlags::empty();
     }
-    for _ in 0..RESOLVE_TRIES_MAX {
+    for _ in 0..closed::RESOLVE_TRIES_MAX {
         match openat2(root, OsStr::from_bytes(&path), DIRECTORY, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
             resolved => return resolved,

@@ -19,6 +19,10 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
+/// A link with `..` in it is not resolved while anything on the machine is renamed, because the kernel cannot tell then
+/// whether it stayed below; the caller tries again (openat2(2)). The kernel's own test of this needs a few tries.
+pub(super) const RESOLVE_TRIES_MAX: u32 = 128;
+
 /// Directories between one that was opened and the root: more than a path has names.
 const LEVELS_MAX: usize = 4096;
 const NOTE_FILE: OFlags =
@@ -94,7 +98,7 @@ fn open_note(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let slash: &[u8] = if name.is_empty() { b"" } else { b"/" };
     let path = [name, slash, DIRECTORY.as_bytes(), b"/", NOTE.as_bytes()].concat();
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    loop {
+    for _ in 0..RESOLVE_TRIES_MAX {
         match openat2(directory, OsStr::from_bytes(&path), NOTE_FILE, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             // A kernel without it.
@@ -107,6 +111,7 @@ fn open_note(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
             opened => return opened,
         }
     }
+    Err(Errno::AGAIN)
 }
 
 fn judge(note: OwnedFd, reader: Pin) -> io::Result<()> {
