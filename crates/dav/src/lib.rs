@@ -1,7 +1,8 @@
 //! WebDAV servers as storage: `davs://HOST:PORT/PATH`; and HTTPS servers to read single files from: `https://HOST/PATH`.
 //!
-//! `Sites` opens them for `store::open`. Below it a `Site` makes single requests, and `trial` finds out how it takes some of them;
-//! `source`, `shelf` and `sink` (with `job`, `small`, `large`) make of them what the traits of `store` ask for.
+//! `Sites` opens them for `store::open`. Below it a `Site` makes single requests, those for checksums one at a time (`checksums`,
+//! `digests`), and `trial` finds out how it takes some of them;
+//! `source` (with `ahead`), `shelf` and `sink` (with `job`, `small`, `large`) make of them what the traits of `store` ask for.
 //!
 //! Invariants:
 //! - A bearer token goes to the host that was named and to no other, whatever a server answers.
@@ -16,9 +17,12 @@ mod failure;
 mod path;
 mod token;
 mod habits;
+mod digests;
 mod site;
 mod listing;
 mod reading;
+mod checksums;
+mod ahead;
 mod source;
 mod changing;
 mod trial;

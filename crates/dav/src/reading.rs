@@ -22,6 +22,8 @@ pub struct DavFile {
     site: Arc<Site>,
     path: Vec<u8>,
     stat: Stat,
+    /// Its Adler-32 is asked for with its content.
+    is_compared: bool,
     seen: Mutex<Seen>,
 }
 
@@ -37,7 +39,12 @@ struct Seen {
 
 impl DavFile {
     pub fn new(site: Arc<Site>, path: Vec<u8>, stat: Stat) -> DavFile {
-        DavFile { site, path, stat, seen: Mutex::default() }
+        DavFile { site, path, stat, is_compared: true, seen: Mutex::default() }
+    }
+
+    /// The same for whoever compares the content.
+    pub fn uncompared(self) -> DavFile {
+        DavFile { is_compared: false, ..self }
     }
 
     pub fn open(site: &Arc<Site>, path: &[u8]) -> store::Result<DavFile> {
@@ -71,7 +78,8 @@ impl DavFile {
             headers.push(("If-Match", self.stat.etag.clone()));
         }
         let is_whole = start == 0 && end == size;
-        let response = match is_whole {
+        let is_stated = is_whole && self.is_compared;
+        let response = match is_stated {
             true => self.site.ask_digest("GET", &self.path, &headers, size)?,
             false => self.site.ask("GET", &self.path, &headers, &[200, 206])?,
         };
@@ -94,7 +102,8 @@ impl DavFile {
             return Err(Failure::new(Why::Changed, "the server sends another length than it listed"));
         }
         // XRootD 5 repeats on a connection what it stated last, for whatever file that was: only what was asked for counts.
-        if is_whole && let Some(stated) = response.header("digest").and_then(adler32) {
+        if is_stated && let Some(stated) = response.header("digest").and_then(adler32) {
+            self.site.digests.note_stated(true);
             let mut seen = self.seen.lock().unwrap();
             if seen.stated.is_some_and(|known| known != stated) {
                 return Err(Failure::new(Why::Changed, "the server's checksum of it changed meanwhile"));
@@ -153,7 +162,9 @@ impl DavFile {
             each(bytes)
         });
         match read {
-            Ok(read) if read == end - start => self.judge(start, read, adler.finish()).map(|()| read),
+            Ok(read) if read == end - start && self.is_compared => {
+                self.judge(start, read, adler.finish()).map(|()| read)
+            }
             Ok(read) => Ok(read),
             // Its generation tells.
             Err(failure) if failure.why == Why::Changed => Ok(0),
@@ -175,9 +186,21 @@ impl DavFile {
         if at != self.stat.size_bytes {
             return Ok(());
         }
-        if seen.stated.is_none() && !std::mem::replace(&mut seen.is_asked, true) {
-            let said = self.site.digest_of(&self.path, self.stat.size_bytes);
-            seen.stated = said.ok().and_then(|response| response.header("digest").and_then(adler32));
+        // What was read at once had it asked for with the content.
+        let is_vain = seen.read.len() == 1 && self.site.digests.states_none();
+        if seen.stated.is_none()
+            && !is_vain
+            && !std::mem::replace(&mut seen.is_asked, true)
+            && let Ok(response) = self.site.digest_of(&self.path, self.stat.size_bytes)
+        {
+            seen.stated = response.header("digest").and_then(adler32);
+            self.site.digests.note_stated(seen.stated.is_some());
+        }
+        // XRootD 5 may have repeated what it stated of another file; on a new connection there is nothing to repeat.
+        if seen.stated.is_some_and(|stated| stated != whole)
+            && let Ok(response) = self.site.ask_digest_anew(&self.path, self.stat.size_bytes)
+        {
+            seen.stated = response.header("digest").and_then(adler32);
         }
         if seen.stated.is_none_or(|stated| stated == whole) {
             return Ok(());

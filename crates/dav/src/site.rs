@@ -3,6 +3,7 @@
 //! Invariant: with a token nothing is asked of another host that the user has not named, and never less than TLS where TLS was asked
 //! for.
 
+use crate::digests::Digests;
 use crate::failure::{Failure, Result, Why};
 use crate::habits::Habits;
 use crate::path;
@@ -10,10 +11,10 @@ use crate::token;
 use model::{VersionToken, mutant};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, OnceLock};
-use std::time::Duration;
-use web::{Begun, Client, Origin, PROGRESS_MAX, Request, Response, Stop, Trust, Upload};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use web::{Begun, Client, Crew, Origin, PROGRESS_MAX, Request, Response, Stop, Trust, Upload, WIDTH};
 
 const REDIRECTS_MAX: usize = 5;
 const TRIES_MAX: u32 = 4;
@@ -47,27 +48,18 @@ pub struct Site {
     pub habits: OnceLock<Habits>,
     /// It sent a PUT elsewhere before, and is waited for until it says where to.
     redirects_puts: AtomicBool,
-    /// Checksums that the server may be asked for at once.
-    digests: (Mutex<u32>, Condvar),
+    /// Whose turn it is to ask it for checksums.
+    pub digests: Digests,
+    /// The shortest time in which a request was answered.
+    nearest_us: AtomicU64,
+    /// Threads that fetch small files ahead.
+    pub crew: Crew,
+    /// Memory for these files, of all lanes.
+    pub ahead_bytes: AtomicU64,
 }
 
-/// XRootD 5.5 has a client wait 30 s, now and then, when it is asked for two at once: 31 s for 450 small files with three at a time, 1.1 s with
-/// one (beside other load).
-const DIGESTS_MAX: u32 = 1;
-const DIGEST_PATIENCE: Duration = Duration::from_secs(90);
-/// What a server digests in a second, at least.
-const DIGESTED_BYTES_A_SECOND: u64 = 20 << 20;
-
-/// One of the places to ask for a checksum.
-pub struct DigestPlace<'a>(&'a Site);
-
-impl Drop for DigestPlace<'_> {
-    fn drop(&mut self) {
-        let (free, freed) = &self.0.digests;
-        *free.lock().unwrap() += 1;
-        freed.notify_one();
-    }
-}
+/// A server is far if none of its answers came sooner.
+const FAR_US: u64 = 5_000;
 
 /// One request, before it is addressed.
 pub struct Asked<'a> {
@@ -96,7 +88,10 @@ impl Site {
             storage,
             habits: OnceLock::new(),
             redirects_puts: AtomicBool::new(false),
-            digests: (Mutex::new(DIGESTS_MAX), Condvar::new()),
+            digests: Digests::default(),
+            nearest_us: AtomicU64::new(u64::MAX),
+            crew: Crew::new(WIDTH),
+            ahead_bytes: AtomicU64::new(0),
         })
     }
 
@@ -128,7 +123,7 @@ impl Site {
     fn ask_again(&self, asked: &Asked<'_>, path: &[u8], was_asked_before: bool) -> Result<Response> {
         let mut wait = Duration::from_millis(100);
         for tried in 1.. {
-            let failure = match self.follow(asked, path) {
+            let failure = match self.follow(asked, path, false) {
                 Ok(response) if asked.wanted.contains(&response.status) => return Ok(response),
                 Ok(response) => self.refused(response, was_asked_before || tried > 1),
                 Err(failure) => failure,
@@ -141,51 +136,42 @@ impl Site {
         unreachable!("the last try returns")
     }
 
-    /// Asks for a file, or its head, with its Adler-32, and waits as long as the server may take to compute it.
-    pub fn ask_digest(
-        &self,
-        method: &'static str,
-        path: &[u8],
-        headers: &[(&str, String)],
-        size_bytes: u64,
-    ) -> Result<Response> {
-        let (free, freed) = &self.digests;
-        let mut left = free.lock().unwrap();
-        while *left == 0 {
-            left = freed.wait(left).unwrap();
-        }
-        *left -= 1;
-        drop(left);
-        self.ask_digest_at(&DigestPlace(self), method, path, headers, size_bytes)
-    }
-
-    /// A place to ask for a checksum, if one is free.
-    pub fn digest_place(&self) -> Option<DigestPlace<'_>> {
-        let mut left = self.digests.0.lock().unwrap();
-        *left = left.checked_sub(1)?;
-        Some(DigestPlace(self))
-    }
-
-    /// The same for whoever has a place.
-    pub fn ask_digest_at(
-        &self,
-        _: &DigestPlace<'_>,
-        method: &'static str,
-        path: &[u8],
-        headers: &[(&str, String)],
-        size_bytes: u64,
-    ) -> Result<Response> {
-        let patience = DIGEST_PATIENCE + Duration::from_secs(size_bytes / DIGESTED_BYTES_A_SECOND);
-        let headers = [headers, &[("Want-Digest", "adler32".to_owned())]].concat();
-        self.ask_for(&Asked { method, headers: &headers, body: b"", wanted: &[200], patience }, path)
+    /// Whether requests are on their way for longer than the server works on them, as far as its fastest answer tells.
+    pub fn is_far(&self) -> bool {
+        (FAR_US..u64::MAX).contains(&self.nearest_us.load(Relaxed))
     }
 
     /// Asks once: the request is one that does its work whether it is answered or not.
     pub fn ask_once(&self, asked: &Asked<'_>, path: &[u8]) -> Result<Response> {
-        self.with_token(|was_asked| match self.follow(asked, path)? {
+        self.once(asked, path, false)
+    }
+
+    /// The same over connections on which nothing was asked before.
+    pub fn ask_anew(&self, asked: &Asked<'_>, path: &[u8]) -> Result<Response> {
+        self.once(asked, path, true)
+    }
+
+    fn once(&self, asked: &Asked<'_>, path: &[u8], is_new: bool) -> Result<Response> {
+        self.with_token(|was_asked| match self.follow(asked, path, is_new)? {
             response if asked.wanted.contains(&response.status) => Ok(response),
             response => Err(self.refused(response, was_asked)),
         })
+    }
+
+    /// Asks for the heads of files on one connection, a new one if `is_new`, before the first answer comes. No redirect
+    /// is followed: the answers are told as they are (`Client::heads`).
+    pub fn heads(
+        &self,
+        paths: &[Vec<u8>],
+        headers: &[(&str, String)],
+        is_new: bool,
+        told: &mut dyn FnMut(Response),
+    ) -> web::Result<()> {
+        let headers = self.headers(headers);
+        let targets: Vec<String> = paths.iter().map(|path| path::encoded(path)).collect();
+        let requests: Vec<_> =
+            targets.iter().map(|target| Request { method: "HEAD", target, headers: &headers, body: b"" }).collect();
+        self.client.heads(&requests, is_new, told)
     }
 
     pub fn token(&self) -> Option<String> {
@@ -270,17 +256,25 @@ impl Site {
         headers
     }
 
-    fn follow(&self, asked: &Asked<'_>, path: &[u8]) -> Result<Response> {
+    fn follow(&self, asked: &Asked<'_>, path: &[u8], is_new: bool) -> Result<Response> {
         let headers = self.headers(asked.headers);
         // What proves to another server that this one may.
         let has_pass = asked.headers.iter().any(|(name, _)| *name == "TransferHeaderAuthorization");
-        let (mut client, mut target) = (self.client.clone(), path::encoded(path));
+        let by = |client: Client| if is_new { client.anew() } else { client };
+        let (mut client, mut target) = (by(self.client.clone()), path::encoded(path));
         for _ in 0..=REDIRECTS_MAX {
             let request = Request { method: asked.method, target: &target, headers: &headers, body: asked.body };
+            let began = Instant::now();
             let response = client.patient(asked.patience).send(&request).map_err(|e| Failure::of_web(&e))?;
+            self.nearest_us.fetch_min(began.elapsed().as_micros() as u64, Relaxed);
+            // In the clear XRootD reads all that has come, and leaves what follows the first request in it.
+            let is_xrootd = response.header("server").is_some_and(|server| server.starts_with("XrootD"));
+            if is_xrootd && !client.origin().is_tls {
+                self.digests.give_up_runs();
+            }
             match self.redirect(&response, client, has_pass)? {
                 None => return Ok(response),
-                Some(next) => (client, target) = next,
+                Some((to, at)) => (client, target) = (by(to), at),
             }
             if asked.method == "PUT" {
                 self.redirects_puts.store(true, Relaxed);

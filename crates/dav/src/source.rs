@@ -3,11 +3,13 @@
 //! Invariants: siblings come in the order of their names, a directory before what is in it; a directory that cannot be listed is
 //! told as a failure. Directories alone are remembered.
 
+use crate::ahead::{Ahead, Wanted};
 use crate::listing::{DEPTH_MAX, Stat, hidden};
 use crate::path;
 use crate::reading::DavFile;
 use crate::site::Site;
 use model::{Entry, Extent, Failure, FailureKind, Generation, Kind, Name, ObjectId, Selection};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use store::{Directories, DirectoryKey, End, Found, Result, Source, SourceFile, SourceLane, SourceObject};
 
@@ -193,7 +195,8 @@ impl Source for DavSource {
     }
 
     fn lane(&self) -> Box<dyn SourceLane> {
-        Box::new(DavLane { site: self.site.clone(), directories: self.directories.clone() })
+        let ahead = Ahead::begin(&self.site, VecDeque::new());
+        Box::new(DavLane { site: self.site.clone(), directories: self.directories.clone(), ahead })
     }
 
     fn path(&self, object: &SourceObject) -> Vec<u8> {
@@ -216,19 +219,28 @@ fn path_of(directories: &Directories, object: &SourceObject) -> Vec<u8> {
 struct DavLane {
     site: Arc<Site>,
     directories: Arc<Directories>,
+    ahead: Ahead,
+}
+
+impl DavLane {
+    fn wanted(&self, object: &SourceObject) -> Wanted {
+        let path = path_of(&self.directories, object);
+        Wanted { id: object.entry.id, path, size_bytes: object.entry.size_bytes() }
+    }
 }
 
 impl SourceLane for DavLane {
     fn read_whole(&mut self, object: &SourceObject, buffer: &mut [u8]) -> Result<(usize, Generation)> {
-        let file = DavFile::open(&self.site, &path_of(&self.directories, object))?;
-        let (mut filled, mut block) = (0, vec![0; buffer.len().clamp(1, 128 << 10)]);
-        let whole = Extent { start: 0, end: buffer.len() as u64 };
-        file.extent(whole, &mut block, &mut |bytes| {
-            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
-            filled += bytes.len();
-            true
-        })?;
-        Ok((filled, file.generation()?))
+        let wanted = self.wanted(object);
+        let (bytes, generation) = self.ahead.take(&self.site, &wanted, buffer.len() as u64)?;
+        let count = bytes.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        Ok((count, generation))
+    }
+
+    fn ahead(&mut self, next: &[SourceObject]) {
+        let next = next.iter().map(|object| self.wanted(object)).collect();
+        self.ahead = Ahead::begin(&self.site, next);
     }
 
     fn open(&mut self, object: &SourceObject) -> Result<Arc<dyn SourceFile>> {

@@ -39,7 +39,7 @@ pub struct Request<'a> {
 pub struct Client {
     shared: Arc<Shared>,
     /// How long an answer may take to begin.
-    patience: Duration,
+    pub(crate) patience: Duration,
     /// The same for a connection, its handshake and what follows the head.
     calm: Duration,
 }
@@ -73,9 +73,14 @@ impl Client {
     /// One whose waiting ends when it is to stop.
     pub fn stopped_by(origin: Origin, trust: &Trust, stop: Stop) -> Result<Client> {
         let tls = if origin.is_tls { Some(trust.client()?) } else { None };
-        let (idle, opened, open_us) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
-        let shared = Arc::new(Shared { origin, tls, idle, opened, open_us, stop });
+        let shared = Arc::new(Shared::new(origin, tls, stop));
         Ok(Client { shared, patience: PROGRESS_MAX, calm: PROGRESS_MAX })
+    }
+
+    /// The same with connections of its own, of which there is none yet.
+    pub fn anew(&self) -> Client {
+        let Shared { origin, tls, stop, .. } = &*self.shared;
+        Client { shared: Arc::new(Shared::new(origin.clone(), tls.clone(), stop.clone())), ..*self }
     }
 
     /// The same, for requests that take a server long before it answers.
@@ -172,8 +177,7 @@ impl Client {
         is_whole: bool,
     ) -> Result<Response> {
         connection.uses += 1;
-        let is_closing = |(name, value): &(String, String)| name == "connection" && value.eq_ignore_ascii_case("close");
-        let is_kept = is_whole && !head.is_http_1_0 && !head.headers.iter().any(is_closing);
+        let is_kept = is_whole && !head.is_last();
         let body = Body::of(method, &head, &connection)?;
         let Head { status, headers, .. } = head;
         let mut response = Response {
@@ -187,6 +191,12 @@ impl Client {
         };
         response.keep();
         Ok(response)
+    }
+
+    /// An answer without a body, whose connection has more to answer.
+    pub(crate) fn answer_between(&self, Head { status, headers, .. }: Head) -> Response {
+        let (body, shared) = (Body::Ended, self.shared.clone());
+        Response { status, is_resent: false, headers, body, connection: None, is_kept: false, shared }
     }
 
     pub(crate) fn head(&self, request: &Request<'_>, framing: &str) -> Result<String> {
@@ -208,6 +218,11 @@ impl Client {
 }
 
 impl Shared {
+    fn new(origin: Origin, tls: Option<Arc<ClientConfig>>, stop: Stop) -> Shared {
+        let (idle, opened, open_us) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        Shared { origin, tls, idle, opened, open_us, stop }
+    }
+
     fn take(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap();
         let now = Instant::now();

@@ -55,6 +55,14 @@ pub(crate) struct Head {
     pub is_http_1_0: bool,
 }
 
+impl Head {
+    /// No other answer follows on its connection.
+    pub fn is_last(&self) -> bool {
+        let is_closing = |(name, value): &(String, String)| name == "connection" && value.eq_ignore_ascii_case("close");
+        self.is_http_1_0 || self.headers.iter().any(is_closing)
+    }
+}
+
 impl Connection {
     /// Tries the addresses of the origin, beginning with one that `turn` chooses.
     pub fn open(

@@ -24,7 +24,8 @@ fn what_has_no_end_is_an_error() {
     let ended = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n";
     for (first, again, why) in [
         ("", "HTTP/1.1 100 Continue\r\n\r\n", "again and again"),
-        ("HTTP/1.1 200 OK\r\n", "a: b\r\n", "headers"),
+        ("HTTP/1.1 200 OK\r\n", "a: b\r\n", "too many headers"),
+        ("HTTP/1.1 200 OK\r\na: ", "bbbbbbbbbbbbbbbb", "more than 64 KiB of headers"),
         (ended, "a: b\r\n", "more headers than any does"),
         (chunked, "1\r\nx\r\n", "more than 1048576 bytes"),
         (chunked, "1;", "a line has no end"),
@@ -35,17 +36,23 @@ fn what_has_no_end_is_an_error() {
 }
 
 #[test]
-fn leave_to_send_that_is_promised_again_and_again_is_an_error() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let origin = Origin::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        while stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {}
-    });
-    let client = Client::new(origin, &Trust::Host).unwrap();
-    let request = Request { method: "PUT", target: "/x", headers: &[], body: b"" };
-    let error = client.begin(&request, Some(10)).err().unwrap();
-    assert!(error.kind == ErrorKind::Malformed && error.text.contains("again and again"), "{error}");
+fn leave_to_send_that_has_no_end_is_an_error() {
+    for (first, again, why) in [
+        ("", "HTTP/1.1 102 Processing\r\n\r\n", "again and again"),
+        ("HTTP/1.1 100 Continue\r\na: ", "bbbbbbbbbbbbbbbb", "more than 64 KiB of headers"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = Origin::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.write_all(first.as_bytes());
+            while stream.write_all(again.as_bytes()).is_ok() {}
+        });
+        let client = Client::new(origin, &Trust::Host).unwrap();
+        let request = Request { method: "PUT", target: "/x", headers: &[], body: b"" };
+        let error = client.begin(&request, Some(10)).err().unwrap();
+        assert!(error.kind == ErrorKind::Malformed && error.text.contains(why), "{why}: {error}");
+    }
 }
 
 /// The rest of a body that was given up would be taken for the next request.
