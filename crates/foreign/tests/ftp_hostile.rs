@@ -7,6 +7,7 @@ use foreign::sftp::{Dial, Host, Line};
 use ftp_fake::{CONTENT, Fake, LINK, Lie, start};
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use store::open::{OpenSource, Opener, Refused, Rights, Shape, SinkRequest};
 use store::{Fate, Found, How, OpenError, Prune, PublishRule, Sink, Source, SourceObject, Staged, ToPublish};
 
@@ -83,6 +84,30 @@ fn write(fake: &Fake, is_large: bool) -> store::Result<()> {
         return sent.inspect_err(|_| staged.discard());
     }
     sink.publish(&entry, stage(&*sink, &entry, &bytes))
+}
+
+/// Small files before the one that is there, each of 10 bytes of its own.
+fn put_small(fake: &Fake, files: usize) {
+    let own = |number: usize| (format!("/d/f{number:03}"), format!("{number:010}").into_bytes());
+    fake.files.lock().unwrap().extend((0..files).map(own));
+}
+
+/// Reads files as a lane does that is told what comes next, and compares what they are then with what they were.
+fn read_ahead(source: &dyn Source, found: &[SourceObject]) -> Vec<store::Result<(Vec<u8>, bool)>> {
+    let mut lane = source.lane();
+    lane.ahead(found);
+    let read = |object: &SourceObject| -> store::Result<(Vec<u8>, bool)> {
+        let mut buffer = [0; 10];
+        let (count, generation) = lane.read_whole(object, &mut buffer)?;
+        Ok((buffer[..count].to_vec(), generation == object.entry.generation))
+    };
+    found.iter().map(read).collect()
+}
+
+/// What `read_ahead` is to find of those that `put_small` made, and of the one behind them.
+fn small(files: usize) -> Vec<(Vec<u8>, bool)> {
+    let own = (0..files).map(|number| format!("{number:010}").into_bytes());
+    own.chain([CONTENT.to_vec()]).map(|content| (content, true)).collect()
 }
 
 #[test]
@@ -340,6 +365,88 @@ fn a_lane_that_has_nothing_to_read_holds_up_no_other() {
             assert_eq!(found, CONTENT[start as usize..end as usize], "lane {number} from {start}");
         }
     }
+}
+
+/// By itself each takes a turn at least.
+#[test]
+fn small_files_of_a_gridftp_server_come_behind_one_another() {
+    const FILES: usize = 127;
+    let fake = start(Lie::Parting);
+    put_small(&fake, FILES);
+    let source = open(&fake).ok().unwrap().source;
+    let found = scan(&*source).unwrap();
+    let before = fake.turns.load(SeqCst);
+    let read: Vec<_> = read_ahead(&*source, &found).into_iter().map(Result::unwrap).collect();
+    let turns = fake.turns.load(SeqCst) - before;
+    assert_eq!(read, small(FILES));
+    assert!(turns < FILES / 2, "{turns} turns");
+}
+
+#[test]
+fn what_became_of_one_small_file_is_told_of_it_alone() {
+    const FILES: usize = 40;
+    let fake = start(Lie::Parting);
+    put_small(&fake, FILES);
+    let source = open(&fake).ok().unwrap().source;
+    let found = scan(&*source).unwrap();
+    let mut files = fake.files.lock().unwrap();
+    files.remove("/d/f003").unwrap();
+    files.insert("/d/f020".to_owned(), vec![7; 20]);
+    drop(files);
+    let expected = small(FILES);
+    for (number, read) in read_ahead(&*source, &found).into_iter().enumerate() {
+        match number {
+            3 => assert_eq!(read.unwrap_err().kind, FailureKind::NotFound),
+            20 => assert_eq!(read.unwrap(), (vec![7; 10], false)),
+            _ => assert_eq!(read.unwrap(), expected[number]),
+        }
+    }
+}
+
+#[test]
+fn a_gridftp_server_that_cannot_connect_to_this_host_is_told_to_for_one_group_alone() {
+    const FILES: usize = 40;
+    let fake = start(Lie::Walled);
+    put_small(&fake, FILES);
+    let source = open(&fake).ok().unwrap().source;
+    let found = scan(&*source).unwrap();
+    let told = || {
+        let read: Vec<_> = read_ahead(&*source, &found).into_iter().map(Result::unwrap).collect();
+        assert_eq!(read, small(FILES));
+        fake.heard("EPRT").len()
+    };
+    let first = told();
+    assert!(first > 0, "it was not told");
+    assert_eq!(told(), first);
+}
+
+#[test]
+fn nothing_is_believed_where_somebody_else_connects_too() {
+    const FILES: usize = 40;
+    let fake = start(Lie::Meddled);
+    put_small(&fake, FILES);
+    let source = open(&fake).ok().unwrap().source;
+    let found = scan(&*source).unwrap();
+    let read: Vec<_> = read_ahead(&*source, &found).into_iter().map(Result::unwrap).collect();
+    assert!(!fake.heard("EPRT").is_empty(), "nobody was asked to connect");
+    assert_eq!(read, small(FILES));
+}
+
+/// A look, the address of a data connection, and a transfer take the others.
+#[test]
+fn another_conversation_with_a_gridftp_server_begins_in_one_turn() {
+    let fake = start(Lie::Parting);
+    let source = open(&fake).ok().unwrap().source;
+    let object = scan(&*source).unwrap().remove(0);
+    let mut lanes = [source.lane(), source.lane()];
+    let mut before = 0;
+    for lane in &mut lanes {
+        before = fake.turns.load(SeqCst);
+        let file = lane.open(&object).unwrap();
+        let half = Extent { start: 0, end: 5 };
+        assert_eq!(lane.read_extent(&*file, half, &mut [0; 100], &mut |_| true).unwrap(), 5);
+    }
+    assert_eq!(fake.turns.load(SeqCst) - before, 4);
 }
 
 #[test]

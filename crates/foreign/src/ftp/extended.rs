@@ -1,12 +1,15 @@
 //! MODE E (GFD.20): blocks that say where they belong, over several data connections that stay open from file to file.
 //!
-//! Invariant: a file counts as sent when every connection that carried a block of it has said that it ends, and the server that it has all.
+//! Invariants:
+//! - A file counts as sent when every connection that carried a block of it has said that it ends, and the server that it
+//!   has all.
+//! - Of a file that comes no more is held than it may have.
 
 use super::fault::{Fault, Result};
 use super::line::PATIENCE;
 use super::server::Lease;
 use super::session::command;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -60,6 +63,33 @@ pub fn whole(bytes: &[u8]) -> Vec<u8> {
         true => end.to_vec(),
         false => [&head(0, bytes.len() as u64, 0), bytes, &end].concat(),
     }
+}
+
+/// A file of no more bytes than this, on the one connection that it comes on: blocks in their order, and its end.
+pub fn read(channel: &mut impl Read, bytes_max: usize) -> Result<Vec<u8>> {
+    let lost = |e: std::io::Error| Fault::Lost(format!("the data connection was lost: {e}").into());
+    let (mut bytes, mut ends) = (Vec::new(), 0);
+    while ends != END_OF_DATA | END_OF_FILE {
+        let mut head = [0; HEAD_BYTES];
+        channel.read_exact(&mut head).map_err(lost)?;
+        let number = |at: usize| head[at..at + 8].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let (descriptor, count, offset) = (head[0], number(1), number(9));
+        let room = (bytes_max - bytes.len()) as u64;
+        let fits = match descriptor & END_OF_FILE {
+            0 => offset == bytes.len() as u64 && count <= room,
+            _ => (count, offset) == (0, 1),
+        };
+        // Each of them brings content or an end, so that they end.
+        let is_idle = descriptor == 0 && count == 0 || descriptor & ends != 0;
+        if !fits || is_idle || descriptor & !(END_OF_DATA | END_OF_FILE) != 0 {
+            return Err(Fault::Malformed("its blocks are not those of the file, one behind another"));
+        }
+        let start = bytes.len();
+        bytes.resize(start + count as usize, 0);
+        channel.read_exact(&mut bytes[start..]).map_err(lost)?;
+        ends |= descriptor;
+    }
+    Ok(bytes)
 }
 
 /// A large file on its way. Any thread writes any part of it.
@@ -130,5 +160,20 @@ mod tests {
         let sent = whole(b"abc");
         assert_eq!((sent.len(), &sent[17..20], sent[20], sent[36]), (37, &b"abc"[..], 72, 1));
         assert_eq!(whole(b""), head(72, 0, 1));
+    }
+
+    #[test]
+    fn what_is_sent_is_read_and_nothing_else_is() {
+        let abc = [&head(0, 2, 0)[..], b"ab", &head(8, 1, 2), b"c", &head(64, 0, 1)].concat();
+        let read = |mut sent: &[u8], bytes_max| read(&mut sent, bytes_max);
+        for (sent, content) in [(&abc, &b"abc"[..]), (&whole(b"abc"), &b"abc"[..]), (&whole(b""), &b""[..])] {
+            assert_eq!(read(sent, 3).unwrap(), content);
+        }
+        assert!(matches!(read(&abc[..abc.len() - 1], 3), Err(Fault::Lost(_))));
+        let malformed = |sent: &[u8]| matches!(read(sent, 3), Err(Fault::Malformed(_)));
+        assert!(malformed(&whole(b"abcd")), "longer than it may be");
+        assert!(malformed(&head(0, u64::MAX, 0)) && malformed(&head(0, 1, 1)), "elsewhere");
+        assert!(malformed(&head(0, 0, 0)) && malformed(&[head(8, 0, 0), head(8, 0, 0)].concat()), "without an end");
+        assert!(malformed(&head(72, 0, 2)) && malformed(&head(16, 0, 0)), "of another kind");
     }
 }

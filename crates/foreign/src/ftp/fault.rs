@@ -68,6 +68,12 @@ fn kind_of(code: u16, text: &str) -> FailureKind {
     }
 }
 
+/// Why a connection came to nothing, in words.
+pub fn said(fault: &Fault) -> String {
+    let message = fault.on("connect", b"").message();
+    message.strip_prefix("connect: ").unwrap_or(&message).to_owned()
+}
+
 impl Faulty for Fault {
     fn on(&self, operation: &'static str, subject: &[u8]) -> store::Error {
         let (kind, why) = match self {

@@ -84,14 +84,7 @@ impl Line {
         }
         let mut bytes = Vec::new();
         for command in commands {
-            if command.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-                return Err(Fault::Name("FTP cannot carry a line break in a name"));
-            }
-            if self.is_telnet && command.iter().any(|byte| !is_ascii_of_telnet(*byte)) {
-                return Err(Fault::Name(
-                    "this server passes over whatever is not ASCII in a name, as Globus's does: it would get another name",
-                ));
-            }
+            self.can_say(command)?;
             bytes.extend_from_slice(command);
             bytes.extend_from_slice(b"\r\n");
         }
@@ -104,6 +97,19 @@ impl Line {
             });
         }
         self.asked += commands.len();
+        Ok(())
+    }
+
+    /// Whether a command arrives as it is.
+    pub fn can_say(&self, command: &[u8]) -> Result<()> {
+        if command.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            return Err(Fault::Name("FTP cannot carry a line break in a name"));
+        }
+        if self.is_telnet && command.iter().any(|byte| !is_ascii_of_telnet(*byte)) {
+            return Err(Fault::Name(
+                "this server passes over whatever is not ASCII in a name, as Globus's does: it would get another name",
+            ));
+        }
         Ok(())
     }
 

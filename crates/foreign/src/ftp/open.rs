@@ -2,7 +2,9 @@
 //!
 //! Invariants: nothing is sent in clear text to another host unless its table allows that; no secret stands in a location.
 
-use super::server::{Account, DialWires, Ftp, Server, Wires, by_tcp};
+use super::fault::{Fault, said};
+use super::login::Account;
+use super::server::{DialWires, Ftp, Server, Wires, by_tcp};
 use super::session::Reach;
 use crate::sftp::{Dial, Line};
 use crate::tree::{Host, Place, Places, split};
@@ -108,7 +110,7 @@ impl FtpServers {
     fn connect(&self, target: &Target) -> Result<Arc<Server>, OpenError> {
         let table = self.table(target)?;
         let others = table.data_hosts.iter().map(|host| addresses(host)).collect::<Result<Vec<_>, _>>()?.concat();
-        let mut reach = Reach { peer: None, others, allow_clear: table.allow_clear };
+        let mut reach = Reach { others, allow_clear: table.allow_clear, ..Reach::default() };
         let (host, port, allow_clear) = (target.bare().to_owned(), target.port(), table.allow_clear);
         let dial: Box<DialWires> = match target.is_by_ssh() {
             false => Box::new(move || by_tcp(&host, port, allow_clear)),
@@ -118,7 +120,7 @@ impl FtpServers {
                 let (ssh, host) = (self.ssh.clone(), target.host.clone());
                 Box::new(move || {
                     let Line { input, output, why } = ssh.dial(&host)?;
-                    Ok(Wires { input: output, output: Box::new(input), why: Some(why), peer: None })
+                    Ok(Wires { input: output, output: Box::new(input), why: Some(why), peer: None, here: None })
                 })
             }
         };
@@ -127,13 +129,12 @@ impl FtpServers {
         // Where data would go, and in clear text, is known before anything is begun.
         match server.lease().and_then(|mut lease| lease.passive()) {
             Ok(_) => Ok(server),
-            Err(super::fault::Fault::Abroad(why)) => {
+            Err(Fault::Abroad(why)) => {
                 let text = format!("{}: {why}", server.name);
                 Err(OpenError::refused(Refused::Request, text, "docs/gridftp.md says more of it"))
             }
             Err(fault) => {
-                let text =
-                    format!("{} offers no passive data connections: {}", server.name, super::server::said(&fault));
+                let text = format!("{} offers no passive data connections: {}", server.name, said(&fault));
                 let advice = "ask its administrator for passive mode (EPSV or PASV)";
                 Err(OpenError::refused(Refused::Unreachable, text, advice))
             }

@@ -4,9 +4,10 @@
 //! that its conversation can be used again.
 
 use super::fault::{Fault, Result};
+use super::fetching::{Fetched, Wanted, fetch};
 use super::server::{Lease, Server, Spare};
-use super::session::{Session, command};
-use crate::tree::{Faulty, WIDTH, generation, path_of};
+use super::session::command;
+use crate::tree::{Faulty, generation, path_of};
 use model::{Extent, Generation, ObjectId};
 use std::any::Any;
 use std::collections::HashMap;
@@ -210,21 +211,12 @@ pub fn read_all(server: &Arc<Server>, path: &[u8], bytes_max: u64, each: &mut dy
     }
 }
 
-type Fetched = Result<(Vec<u8>, Generation)>;
-
 pub struct FtpLane {
     server: Arc<Server>,
     directories: Arc<Directories>,
     /// Small objects that were fetched before they were asked for.
     ahead: HashMap<ObjectId, Fetched>,
     open: Position,
-}
-
-/// A small file that is wanted, and what came of it.
-struct Wanted {
-    path: Vec<u8>,
-    bytes_max: usize,
-    fetched: Option<Fetched>,
 }
 
 impl FtpLane {
@@ -241,75 +233,11 @@ impl FtpLane {
             fetched: None,
         };
         let mut all: Vec<Wanted> = objects.iter().map(want).collect();
-        let server = &self.server;
-        server.spread(&mut all, |some| fetch_some(server, some));
+        fetch(&self.server, &mut all);
         all.into_iter()
             .map(|one| one.fetched.unwrap_or_else(|| Err(Fault::Lost("it was not fetched".into()))))
             .collect()
     }
-}
-
-/// Fetches files one after the other in one conversation. What it takes to connect for the next one is asked together with each.
-fn fetch_some(server: &Arc<Server>, some: &mut [Wanted]) {
-    let mut fetch = || {
-        let mut lease = server.lease()?;
-        let mut address = lease.passive()?;
-        let last = some.len().saturating_sub(1);
-        for (at, one) in some.iter_mut().enumerate() {
-            let session = &mut *lease;
-            let looks = session.look_commands(&one.path);
-            let mut commands = vec![command("RETR", &one.path)];
-            commands.extend(looks.iter().cloned());
-            commands.extend((at < last).then(|| session.passive_command()));
-            match session.line.send(&commands) {
-                Err(fault @ Fault::Name(_)) => {
-                    one.fetched = Some(Err(fault));
-                    continue;
-                }
-                sent => sent?,
-            }
-            let data = session.connect(address)?;
-            let bytes = receive(session, data, one.bytes_max);
-            let replies = looks.iter().map(|_| session.last()).map(|reply| match reply {
-                Ok(reply) if !reply.is_good() => Err(Fault::of(&reply)),
-                reply => reply,
-            });
-            let there = Session::attributes(replies.collect());
-            if at < last {
-                address = session.hear_passive()?;
-            }
-            let read = match (bytes, there) {
-                // Of the two the one that says that nothing is there is clearer.
-                (Err(Fault::Refused { .. }), Err(absent)) if absent.is_absent() => Err(absent),
-                (bytes, there) => bytes.and_then(|bytes| Ok((bytes, generation(&server.name, &one.path, &there?)))),
-            };
-            one.fetched = Some(read);
-            server.stir();
-        }
-        Ok::<(), Fault>(())
-    };
-    if let Err(fault) = fetch() {
-        some.iter_mut().for_each(|one| _ = one.fetched.get_or_insert_with(|| Err(fault.clone())));
-    }
-}
-
-/// All of a transfer that has no more bytes than this.
-fn receive(session: &mut Session, mut data: TcpStream, bytes_max: usize) -> Result<Vec<u8>> {
-    session.begun()?;
-    let mut bytes = Vec::with_capacity(bytes_max.min(1 << 20));
-    let read = data.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes);
-    drop(data);
-    let ended = session.ended();
-    read.map_err(|e| session.line.lose(&format!("the data connection was lost: {e}")))?;
-    // Of a file that has grown nobody waits for the end: its generation tells.
-    if bytes.len() > bytes_max {
-        bytes.truncate(bytes_max);
-        return Ok(bytes);
-    }
-    if !model::mutant::is_on("ftp-cut-is-end") {
-        ended?;
-    }
-    Ok(bytes)
 }
 
 impl SourceLane for FtpLane {
@@ -337,7 +265,7 @@ impl SourceLane for FtpLane {
 
     fn ahead(&mut self, next: &[SourceObject]) {
         self.ahead.clear();
-        for some in next.chunks(WIDTH) {
+        for some in next.chunks(self.server.group_files()) {
             let fetched = self.fetch(some, &|object| object.entry.size_bytes() as usize);
             self.ahead.extend(some.iter().map(|object| object.entry.id).zip(fetched));
         }
@@ -354,36 +282,5 @@ impl SourceLane for FtpLane {
             Some(file) => file.read_each(extent, &mut self.open, block, each),
             None => store::read_by_blocks(file, extent, block, each),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::server::tests::{data, server, stirs, tame};
-    use super::*;
-    use std::io::Write;
-    use std::net::TcpListener;
-    use std::sync::LazyLock;
-
-    #[test]
-    fn each_small_file_that_comes_lets_others_wait_on() {
-        static DATA: LazyLock<(TcpListener, String)> = LazyLock::new(data);
-        let server = server(|command| match command.split(' ').next() {
-            Some("EPSV") => DATA.1.as_str(),
-            Some("RETR") => "150 here it comes",
-            Some("DATA") => {
-                DATA.0.accept().unwrap().0.write_all(b"abc").unwrap();
-                "226 whole"
-            }
-            _ => tame(command),
-        });
-        let server = server.ok().unwrap();
-        let before = stirs(&server);
-        let mut all = [&b"/one"[..], b"/two"].map(|path| Wanted { path: path.to_vec(), bytes_max: 9, fetched: None });
-        fetch_some(&server, &mut all);
-        for one in all {
-            assert_eq!(one.fetched.unwrap().unwrap().0, b"abc");
-        }
-        assert_eq!(stirs(&server) - before, 3, "two files came, and the conversation came back");
     }
 }

@@ -8,7 +8,6 @@ use super::server::Ftp;
 use super::session::command;
 use crate::tree::{
     Asked, Attempts, Attributes, Children, DEPTH_MAX, Faulty, Job, NAMES_MAX, ODD_MAX, Remote, Rename, Small, Stage,
-    WIDTH,
 };
 use model::Entry;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +17,6 @@ use store::{Abilities, Directories, Order, Seen, SinkFacts, SourceFile, SourceLa
 
 /// How often a listing is tried that does not come to its end.
 const LISTED_MAX: u32 = 8;
-/// Small files of a group at a GridFTP server: 32 behind one another on each data connection at work.
-const GROUP_FILES: usize = 256;
 
 fn now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as u32)
@@ -259,8 +256,7 @@ impl Remote for Ftp {
     }
 
     fn group_files(&self) -> usize {
-        // To plain servers each file takes round trips of its own, and a group is not broken off.
-        if self.0.can.grid { GROUP_FILES } else { WIDTH }
+        self.0.group_files()
     }
 
     fn send(self: &Arc<Self>, group: &mut [(u64, Small)], _: bool) -> store::Result<()> {
@@ -273,7 +269,7 @@ impl Remote for Ftp {
             return Ok(());
         }
         let lost: Mutex<Option<Fault>> = Mutex::default();
-        self.0.spread(&mut wanted, |some| {
+        self.0.spread(&mut wanted, 1, |some| {
             if let Err(fault) = send_some(&self.0, some) {
                 lost.lock().unwrap().get_or_insert(fault);
             }

@@ -3,17 +3,18 @@
 //! Invariants: no more are open than the server takes; one in whose transfer something went wrong is not used again; nobody waits for one
 //! that another only keeps for later, and everybody as long as those who have one move on.
 
-use super::fault::{Fault, Result};
+use super::fault::{Fault, Result, said};
 use super::line::{Line, PATIENCE};
+use super::login::{Account, log_in, log_in_again};
 use super::reply::Parser;
-use super::session::{Features, Reach, Session};
-use crate::tree::Attempts;
+use super::session::{Features, Flow, Reach, Session};
+use crate::tree::{Attempts, WIDTH};
 use rustix::net::sockopt;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use store::OpenError;
 use store::open::Refused;
@@ -22,18 +23,15 @@ use store::open::Refused;
 pub const SESSIONS_MAX: usize = 12;
 /// Of them at work for one group of small files.
 const AT_WORK_MAX: usize = 8;
+/// Small files of a group at a GridFTP server: 32 behind one another on each data connection at work.
+const GROUP_FILES: usize = 256;
+/// So many small files are worth a try whether the server can connect to this host.
+const CALLED_FILES_MIN: usize = 16;
 /// Whoever waits longer for one while nothing moves waits for itself: the server is given up before (`line::PATIENCE`).
 const TURN_PATIENCE: Duration = Duration::from_secs(240);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// A conversation that was idle for longer is tried before it is used.
 const FRESH: Duration = Duration::from_secs(10);
-
-/// Who is let in.
-#[derive(Clone)]
-pub struct Account {
-    pub user: String,
-    pub password: String,
-}
 
 /// A control connection.
 pub struct Wires {
@@ -42,6 +40,8 @@ pub struct Wires {
     /// What holds it up, and says why it ended before a greeting.
     pub why: Option<Box<dyn FnOnce() -> OpenError + Send>>,
     pub peer: Option<IpAddr>,
+    /// The address of this host that the server sees, unless somebody translates it on the way.
+    pub here: Option<IpAddr>,
 }
 
 pub type DialWires = dyn Fn() -> std::result::Result<Wires, OpenError> + Send + Sync;
@@ -59,6 +59,8 @@ pub struct Server {
     account: Account,
     reach: Reach,
     dial: Box<DialWires>,
+    /// Whether it could connect to this host, the first time that it was told to.
+    called: OnceLock<bool>,
     idle: Mutex<Idle>,
     freed: Condvar,
     /// How often a conversation came back, ended or moved content.
@@ -148,8 +150,8 @@ pub fn by_tcp(host: &str, port: u16, allow_clear: bool) -> std::result::Result<W
         match dial(&address) {
             Ok(stream) => {
                 let output = stream.try_clone().map_err(|e| unreachable(format!("{host}: {e}")))?;
-                let peer = Some(address.ip());
-                return Ok(Wires { input: Box::new(stream), output: Box::new(Ends(output)), why: None, peer });
+                let (peer, here) = (Some(address.ip()), stream.local_addr().ok().map(|own| own.ip()));
+                return Ok(Wires { input: Box::new(stream), output: Box::new(Ends(output)), why: None, peer, here });
             }
             Err(e) => last = format!("connect to {address}: {e}"),
         }
@@ -207,6 +209,7 @@ impl Server {
             account,
             reach,
             dial,
+            called: OnceLock::new(),
             idle,
             freed: Condvar::new(),
             stirs: AtomicU64::new(0),
@@ -222,8 +225,8 @@ impl Server {
     }
 
     fn talk(&self) -> std::result::Result<Held, OpenError> {
-        let Wires { input, output, why, peer } = (self.dial)()?;
-        let reach = Reach { peer: peer.or(self.reach.peer), ..self.reach.clone() };
+        let Wires { input, output, why, peer, here } = (self.dial)()?;
+        let reach = Reach { peer: peer.or(self.reach.peer), here, ..self.reach.clone() };
         let lost = |fault: &Fault| {
             OpenError::refused(Refused::Unreachable, format!("{}: {}", self.name, said(fault)), "try again")
         };
@@ -241,65 +244,35 @@ impl Server {
         if greeting.code != 220 {
             return Err(not_ftp(&self.name, &Fault::of(&greeting)));
         }
-        self.log_in(&mut session)?;
-        session.learn().map_err(|fault| lost(&fault))?;
-        Ok(Held { session, since: Instant::now(), _why: why })
-    }
-
-    fn log_in(&self, session: &mut Session) -> std::result::Result<(), OpenError> {
-        let Account { user, password } = &self.account;
-        let mut logged = session.ask(format!("USER {user}").into_bytes());
-        let takes_password = logged.as_ref().is_ok_and(|reply| reply.code == 331);
-        if takes_password {
-            logged = session.ask(format!("PASS {password}").into_bytes());
+        // Of a GridFTP server it is known by then, and it reads what is sent ahead.
+        if self.can.grid {
+            log_in_again(&self.account, &self.can, &mut session).map_err(|fault| lost(&fault))?;
+        } else {
+            let asks_password = log_in(&self.name, &self.account, &mut session)?;
+            session.learn().map_err(|fault| lost(&fault))?;
+            session.can.asks_password = asks_password;
         }
-        let fault = match logged {
-            Ok(reply) if reply.code / 100 == 2 => return Ok(()),
-            Ok(reply) => Fault::of(&reply),
-            Err(fault) => fault,
-        };
-        let text = said(&fault);
-        let lower = text.to_ascii_lowercase();
-        let mut words = lower.split(|c: char| !c.is_alphanumeric());
-        // The last two are dCache's.
-        let says = ["gssapi", "authentication required", "wrapped in mic"];
-        let names_gsi = says.iter().any(|what| lower.contains(what)) || words.any(|word| word == "gsi");
-        // An empty one is between any two letters.
-        let text = if password.is_empty() { text } else { text.replace(&password[..], "...") };
-        Err(match fault {
-            Fault::Refused { .. } if names_gsi && !takes_password => OpenError::refused(
-                Refused::Keys,
-                format!(
-                    "{} asks for GSI, the certificates of grids, which this program does not speak ({text}): GridFTP sites are \
-                     leaving it for tokens",
-                    self.name
-                ),
-                "use the site's davs:// door with a token (docs/webdav.md), sshftp://HOST/PATH if you may log in there by ssh, or copy \
-                 with globus-url-copy",
-            ),
-            Fault::Refused { .. } => OpenError::refused(
-                Refused::Keys,
-                format!("{} does not let {user} in: {text}", self.name),
-                "name the user as ftp://USER@HOST/PATH, and a file with the password as credentials_file in the server's table \
-                 (docs/gridftp.md)",
-            ),
-            _ => OpenError::refused(Refused::Unreachable, format!("{}: {text}", self.name), "try again"),
-        })
+        Ok(Held { session, since: Instant::now(), _why: why })
     }
 
     /// A conversation that nobody else has.
     pub fn lease(self: &Arc<Self>) -> Result<Lease> {
-        self.lease_as(0)
+        self.lease_as(Flow::Streams, 0)
     }
 
     /// As `lease`, in MODE E with at least so many data connections.
     pub fn lease_extended(self: &Arc<Self>, channels: usize) -> Result<Lease> {
-        self.lease_as(channels)
+        self.lease_as(Flow::There, channels)
     }
 
-    fn lease_as(self: &Arc<Self>, channels: usize) -> Result<Lease> {
-        let mut lease = self.any_lease(channels > 0)?;
-        match lease.set_mode(channels) {
+    /// As `lease`, in MODE E with a data connection that the server opens, or has opened.
+    pub fn lease_called(self: &Arc<Self>) -> Result<Lease> {
+        self.lease_as(Flow::Back, 0)
+    }
+
+    fn lease_as(self: &Arc<Self>, flow: Flow, channels: usize) -> Result<Lease> {
+        let mut lease = self.any_lease(flow)?;
+        match lease.set_flow(flow, channels) {
             Ok(()) => Ok(lease),
             Err(fault) => {
                 lease.line.is_lost = true;
@@ -310,11 +283,11 @@ impl Server {
 
     /// One of this kind, if one is idle; else a new one, and as long as no more may be opened one of the other kind, or one that is only
     /// kept for later.
-    fn any_lease(self: &Arc<Self>, is_extended: bool) -> Result<Lease> {
+    fn any_lease(self: &Arc<Self>, flow: Flow) -> Result<Lease> {
         let mut idle = self.idle.lock().unwrap();
         let (mut until, mut stirs) = (Instant::now() + self.turn_patience, self.stirs.load(Relaxed));
         loop {
-            let fits = idle.sessions.iter().rposition(|held| held.session.is_extended == is_extended);
+            let fits = idle.sessions.iter().rposition(|held| held.session.flow == flow);
             let any = if idle.open < idle.most { fits } else { fits.or(idle.sessions.len().checked_sub(1)) };
             if let Some(at) = any {
                 let held = idle.sessions.swap_remove(at);
@@ -391,9 +364,25 @@ impl Server {
         }
     }
 
-    /// Spreads work over as many conversations as it is worth.
-    pub fn spread<T: Send>(&self, all: &mut [T], work: impl Fn(&mut [T]) + Sync) {
-        let share = all.len().div_ceil(AT_WORK_MAX).max(1);
+    /// Whether so many small files are to be fetched over data connections that the server opens.
+    pub fn may_call(&self, files: usize) -> bool {
+        self.can.calls && files > 1 && *self.called.get().unwrap_or(&(files >= CALLED_FILES_MIN))
+    }
+
+    /// What came of it, which holds from the first time on.
+    pub fn note_called(&self, has_called: bool) {
+        let _ = self.called.set(has_called);
+    }
+
+    /// Small files that are worked on together.
+    pub fn group_files(&self) -> usize {
+        // To plain servers each file takes round trips of its own, and a group is not broken off.
+        if self.can.grid { GROUP_FILES } else { WIDTH }
+    }
+
+    /// Spreads work over as many conversations as it is worth, in shares of so many at least.
+    pub fn spread<T: Send>(&self, all: &mut [T], share_min: usize, work: impl Fn(&mut [T]) + Sync) {
+        let share = all.len().div_ceil(AT_WORK_MAX).max(share_min);
         if all.len() <= share {
             return work(all);
         }
@@ -424,12 +413,6 @@ impl Server {
     pub fn note_no_times(&self) {
         self.keeps_no_times.store(true, Relaxed);
     }
-}
-
-pub fn said(fault: &Fault) -> String {
-    use crate::tree::Faulty;
-    let message = fault.on("connect", b"").message();
-    message.strip_prefix("connect: ").unwrap_or(&message).to_owned()
 }
 
 fn not_ftp(name: &str, fault: &Fault) -> OpenError {
@@ -472,7 +455,7 @@ pub mod tests {
                 }
             });
             let output = Box::new(ours.try_clone().unwrap());
-            Ok(Wires { input: Box::new(ours), output, why: None, peer: Some(Ipv4Addr::LOCALHOST.into()) })
+            Ok(Wires { input: Box::new(ours), output, why: None, peer: Some(Ipv4Addr::LOCALHOST.into()), here: None })
         });
         let account = Account { user: "me".to_owned(), password: "hunter2".to_owned() };
         Server::connect("ftp://far".to_owned(), account, Reach::default(), dial)

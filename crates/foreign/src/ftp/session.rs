@@ -1,18 +1,19 @@
 //! One conversation with a server that let us in: commands and their replies, and data connections.
 //!
 //! Invariants:
-//! - The server listens and this side connects, never the other way round; only to where the control connection goes, or to hosts
-//!   that the user named.
+//! - Data connections lead to where the control connection goes, or to hosts that the user named, whichever side opens
+//!   them. This side does, but in `Flow::Back`.
 //! - A transfer is over when the server has said so *and* all of its data has passed, not by one of the two alone.
 
 use super::facts::{self, Told};
 use super::fault::{Fault, Result};
+use super::inlet::Inlet;
 use super::line::{Line, PATIENCE};
 use super::reply::{Reply, extended_port, number, passive_address};
 use crate::tree::Attributes;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// After so long a writer looks for what the server may have said.
@@ -33,6 +34,12 @@ pub struct Features {
     pub checksums: bool,
     /// Parts of a file by ERET, and offsets on data connections that are kept: a GridFTP server.
     pub grid: bool,
+    /// Names may be UTF-8.
+    pub utf8: bool,
+    /// It does not let in by the name of the user alone.
+    pub asks_password: bool,
+    /// It may be told to connect to this host: a GridFTP server, to which a known address of this host leads.
+    pub calls: bool,
 }
 
 /// Where data connections may go.
@@ -40,8 +47,21 @@ pub struct Features {
 pub struct Reach {
     /// The other end of the control connection, as far as it is known.
     pub peer: Option<IpAddr>,
+    /// This end of it.
+    pub here: Option<IpAddr>,
     pub others: Vec<IpAddr>,
     pub allow_clear: bool,
+}
+
+/// Which way content goes in a conversation, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// Either way, each file on a data connection of its own.
+    Streams,
+    /// To the server in MODE E.
+    There,
+    /// From the server in MODE E, on a data connection that the server opens.
+    Back,
 }
 
 pub struct Session {
@@ -49,7 +69,9 @@ pub struct Session {
     pub can: Features,
     /// In MODE E: data connections that stay open from file to file.
     pub channels: Vec<TcpStream>,
-    pub is_extended: bool,
+    pub flow: Flow,
+    /// Where the server is to connect to, until it has.
+    pub inlet: Option<Inlet>,
     /// A server that says nothing for so long, while it is asked, says nothing any more.
     pub patience: Duration,
     reach: Reach,
@@ -77,7 +99,8 @@ impl Session {
             line,
             can: Features::default(),
             channels: Vec::new(),
-            is_extended: false,
+            flow: Flow::Streams,
+            inlet: None,
             patience: PATIENCE,
             takes_epsv: reach.peer.is_some(),
             reach,
@@ -139,8 +162,9 @@ impl Session {
         };
         let lines: Vec<String> = lines.iter().map(|line| String::from_utf8_lossy(line).trim().to_uppercase()).collect();
         let has = |word: &str| lines.iter().any(|line| line.split_whitespace().next() == Some(word));
+        let has_address = self.reach.here.is_some();
         let is_globus = has("SPAS") || has("PARALLEL");
-        self.can = Features {
+        self.adopt(Features {
             facts: has("MLST") || has("MLSD"),
             set_time: match () {
                 () if has("MFMT") => Some("MFMT"),
@@ -149,13 +173,28 @@ impl Session {
             },
             checksums: lines.iter().any(|line| line.starts_with("CKSM ") && line.contains("ADLER32")),
             grid: is_globus,
-        };
-        self.line.is_telnet = is_globus;
-        if has("UTF8") {
-            // Names are bytes here; some servers recode them until they are told.
-            let _ = self.ask(b"OPTS UTF8 ON".to_vec());
-        }
-        self.ask(b"TYPE I".to_vec()).map(drop)
+            utf8: has("UTF8"),
+            asks_password: false,
+            calls: is_globus && has_address,
+        });
+        self.set_up(Vec::new())
+    }
+
+    /// What `learn` found, here or in another conversation with the same server.
+    pub fn adopt(&mut self, can: Features) {
+        self.line.is_telnet = can.grid;
+        self.can = can;
+    }
+
+    /// Asks this, and for what holds in every conversation, all in one.
+    pub fn set_up(&mut self, mut commands: Vec<Vec<u8>>) -> Result<()> {
+        const UTF8: &[u8] = b"OPTS UTF8 ON";
+        // Names are bytes here; some servers recode them until they are told.
+        commands.extend(self.can.utf8.then(|| UTF8.to_vec()));
+        commands.push(b"TYPE I".to_vec());
+        let replies = self.ask_all(&commands);
+        let needed = commands.iter().zip(replies).filter(|(command, _)| &command[..] != UTF8);
+        needed.map(|(_, reply)| reply).try_for_each(|reply| reply.map(drop))
     }
 
     /// Asks where to connect to; `hear_passive` takes the answer.
@@ -183,7 +222,8 @@ impl Session {
         self.hear_passive()
     }
 
-    fn checked(&self, address: SocketAddr) -> Result<SocketAddr> {
+    /// An address that a data connection leads to, if it may.
+    pub fn checked(&self, address: SocketAddr) -> Result<SocketAddr> {
         let ip = address.ip().to_canonical();
         let is_known = self.reach.peer.is_some_and(|peer| peer.to_canonical() == ip) || self.reach.others.contains(&ip);
         if !is_known && !model::mutant::is_on("ftp-pasv-abroad") {
@@ -212,13 +252,23 @@ impl Session {
         open.map_err(|e| self.line.lose(&format!("connect to {address} for data: {e}")))
     }
 
-    /// Changes between streams and blocks; of the latter kind so many data connections are there afterwards.
-    pub fn set_mode(&mut self, channels: usize) -> Result<()> {
-        let is_extended = channels > 0;
-        if is_extended != self.is_extended {
-            self.channels.clear();
-            self.ask(if is_extended { b"MODE E".to_vec() } else { b"MODE S".to_vec() })?;
-            self.is_extended = is_extended;
+    /// Changes how content goes; to the server in MODE E so many data connections are there afterwards.
+    pub fn set_flow(&mut self, flow: Flow, channels: usize) -> Result<()> {
+        if flow != self.flow {
+            (self.channels, self.inlet) = (Vec::new(), None);
+            let mode = |flow: Flow| if flow == Flow::Streams { "MODE S" } else { "MODE E" };
+            let mut commands: Vec<Vec<u8>> = Vec::new();
+            if mode(flow) != mode(self.flow) {
+                commands.push(mode(flow).into());
+            }
+            let mut inlet = self.reach.here.filter(|_| flow == Flow::Back).map(Inlet::open).transpose()?;
+            commands.extend(inlet.as_ref().map(|inlet| inlet.command.clone()));
+            let asked = Instant::now();
+            self.ask_all(&commands).into_iter().try_for_each(|reply| reply.map(drop))?;
+            if let Some(inlet) = &mut inlet {
+                inlet.patience += 4 * asked.elapsed();
+            }
+            (self.flow, self.inlet) = (flow, inlet);
         }
         if self.channels.len() < channels {
             self.channels.clear();
@@ -279,7 +329,8 @@ impl Session {
         self.last().and_then(good).map(drop)
     }
 
-    /// The commands that `hear_attributes` takes the answers to. Without facts the name is tried as a file and as a directory.
+    /// The commands that `hear_attributes` takes the replies to. Without facts the name is tried as a file and as a
+    /// directory.
     pub fn look_commands(&self, path: &[u8]) -> Vec<Vec<u8>> {
         match self.can.facts {
             true => vec![command("MLST", path)],
@@ -287,8 +338,14 @@ impl Session {
         }
     }
 
+    /// What a path is that was asked for by `look_commands`.
+    pub fn hear_attributes(&mut self) -> Result<Attributes> {
+        let count = self.look_commands(b"").len();
+        Session::attributes((0..count).map(|_| self.last().and_then(good)).collect())
+    }
+
     /// What a path is, from the replies to `look_commands`.
-    pub fn attributes(replies: Vec<Result<Reply>>) -> Result<Attributes> {
+    fn attributes(replies: Vec<Result<Reply>>) -> Result<Attributes> {
         let mut replies = replies.into_iter();
         let first = replies.next().unwrap_or(Err(Fault::Absent));
         let (Some(time), Some(directory)) = (replies.next(), replies.next()) else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Error, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,10 @@ pub enum Lie {
     Sums,
     /// A GridFTP server, which loses a conversation once two of the files in it are confirmed, the first time.
     Parting,
+    /// A GridFTP server that cannot connect to anybody.
+    Walled,
+    /// A GridFTP server beside which somebody else connects first, and sends something else.
+    Meddled,
     /// It loses the conversation of the first upload.
     Lost,
     /// It takes two conversations at once, and refuses the third.
@@ -54,6 +58,8 @@ pub struct Fake {
     pub files: Files,
     /// All commands.
     pub heard: Arc<Mutex<Vec<String>>>,
+    /// How often a command came while it had none.
+    pub turns: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -67,7 +73,14 @@ struct Shared {
     lie: Lie,
     files: Files,
     heard: Arc<Mutex<Vec<String>>>,
+    turns: Arc<AtomicUsize>,
     has_lied: AtomicBool,
+}
+
+impl Shared {
+    fn is_grid(&self) -> bool {
+        matches!(self.lie, Lie::Parting | Lie::Walled | Lie::Meddled)
+    }
 }
 
 pub fn start(lie: Lie) -> Fake {
@@ -75,7 +88,9 @@ pub fn start(lie: Lie) -> Fake {
     let port = listener.local_addr().unwrap().port();
     let files: Files = Arc::new(Mutex::new([("/d/file".to_owned(), CONTENT.to_vec())].into()));
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-    let shared = Shared { lie, files: files.clone(), heard: heard.clone(), has_lied: AtomicBool::new(false) };
+    let turns: Arc<AtomicUsize> = Arc::default();
+    let has_lied = AtomicBool::new(false);
+    let shared = Shared { lie, files: files.clone(), heard: heard.clone(), turns: turns.clone(), has_lied };
     let shared = Arc::new(shared);
     std::thread::spawn(move || {
         for (number, mut stream) in listener.incoming().flatten().enumerate() {
@@ -87,7 +102,7 @@ pub fn start(lie: Lie) -> Fake {
             std::thread::spawn(move || drop(serve(&stream, &shared)));
         }
     });
-    Fake { port, files, heard }
+    Fake { port, files, heard, turns }
 }
 
 fn adler(bytes: &[u8]) -> u32 {
@@ -103,6 +118,7 @@ fn serve(stream: &TcpStream, shared: &Shared) -> Result<()> {
         shared,
         out: stream.try_clone()?,
         passive: None,
+        caller: None,
         channel: None,
         is_extended: false,
         from: 0,
@@ -111,13 +127,19 @@ fn serve(stream: &TcpStream, shared: &Shared) -> Result<()> {
         stored: 0,
     };
     talk.say("220 ready")?;
-    for line in BufReader::new(stream).lines() {
-        let line = line?;
-        shared.heard.lock().unwrap().push(line.clone());
-        let (word, path) = line.split_once(' ').unwrap_or((&line, ""));
+    let mut reader = BufReader::new(stream);
+    loop {
+        let is_turn = reader.buffer().is_empty();
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let line = line.trim_end_matches(['\r', '\n']);
+        shared.turns.fetch_add(usize::from(is_turn), SeqCst);
+        shared.heard.lock().unwrap().push(line.to_owned());
+        let (word, path) = line.split_once(' ').unwrap_or((line, ""));
         talk.answer(word, path)?;
     }
-    Ok(())
 }
 
 /// One conversation.
@@ -125,6 +147,8 @@ struct Talk<'a> {
     shared: &'a Shared,
     out: TcpStream,
     passive: Option<TcpListener>,
+    /// The port that it is to connect to.
+    caller: Option<u16>,
     /// A data connection of MODE E, which stays.
     channel: Option<TcpStream>,
     is_extended: bool,
@@ -168,7 +192,7 @@ impl Talk<'_> {
             "FEAT" if lie == Lie::Plain => self.say("502 what?"),
             "FEAT" => {
                 let sums = if matches!(lie, Lie::Sums | Lie::Parting) { " CKSM ADLER32:10;\r\n" } else { "" };
-                let grid = if lie == Lie::Parting { " SPAS\r\n" } else { "" };
+                let grid = if self.shared.is_grid() { " SPAS\r\n" } else { "" };
                 self.say(&format!("211-Features\r\n MLST size*;\r\n MFMT\r\n{sums}{grid}211 End"))
             }
             "NOOP" | "TYPE" if lie == Lie::Unasked => self.say("200 yes\r\n200 and more"),
@@ -179,6 +203,11 @@ impl Talk<'_> {
                 let port = listener.local_addr()?.port();
                 self.passive = Some(listener);
                 self.say(&format!("229 (|||{port}|)"))
+            }
+            "EPRT" => {
+                let port = path.split('|').nth(3).and_then(|port| port.parse().ok());
+                (self.caller, self.channel) = (port, None);
+                self.say("200 ok")
             }
             "REST" => {
                 self.from = path.parse().unwrap();
@@ -201,6 +230,7 @@ impl Talk<'_> {
             "SIZE" | "MDTM" | "CWD" => self.look(word, path),
             "MLSD" => self.list(&listed(self.shared)),
             "LIST" => self.list(&printed(self.shared, &self.entered)),
+            "RETR" if self.is_extended => self.retrieve_blocks(path),
             "RETR" => self.retrieve(path),
             "STOR" if self.is_extended => self.store_blocks(path),
             "STOR" => self.store(path),
@@ -270,6 +300,27 @@ impl Talk<'_> {
         }
     }
 
+    /// In MODE E, over a connection that it opens and keeps.
+    fn retrieve_blocks(&mut self, path: &str) -> Result<()> {
+        let lie = self.shared.lie;
+        let Some(port) = self.caller.filter(|_| lie != Lie::Walled) else { return self.say("425 It cannot connect") };
+        let call = || TcpStream::connect(("127.0.0.1", port));
+        let mut other = None;
+        let mut channel = match self.channel.take() {
+            Some(channel) => channel,
+            None => {
+                if lie == Lie::Meddled {
+                    other.insert(call()?).write_all(&to_blocks(b"not theirs"))?;
+                }
+                call()?
+            }
+        };
+        self.say("150 here")?;
+        channel.write_all(&to_blocks(&self.file(path).unwrap_or_default()))?;
+        self.channel = Some(channel);
+        self.say("226 done")
+    }
+
     fn store(&mut self, path: &str) -> Result<()> {
         self.say("150 give")?;
         let is_early = self.shared.lie == Lie::Early;
@@ -308,6 +359,14 @@ impl Talk<'_> {
         self.channel = Some(channel);
         Ok(())
     }
+}
+
+/// A file that is not empty as one block, and its end.
+fn to_blocks(bytes: &[u8]) -> Vec<u8> {
+    let head = |descriptor: u8, count: usize, offset: u64| {
+        [&[descriptor][..], &(count as u64).to_be_bytes(), &offset.to_be_bytes()].concat()
+    };
+    [head(0, bytes.len(), 0), bytes.to_vec(), head(72, 0, 1)].concat()
 }
 
 /// A file as blocks with their offsets, to its end.
