@@ -5,6 +5,8 @@
 
 use crate::http::Said;
 
+const HUGE_BYTES: usize = 17 << 20;
+
 /// What goes wrong with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -30,12 +32,16 @@ pub enum Fault {
     Cut,
     /// A byte of the body is another one.
     Flipped,
+    /// A byte of the request's body is another one when it arrives.
+    FlippedSent,
     /// Whole objects where a range was asked for, and listings from their start wherever they were to go on.
     NoRange,
     /// The range that was asked for, by another name.
     WrongRange,
     /// More follows what was asked for, and the length tells so.
     Longer,
+    /// The same, by more than an answer may have that is read whole.
+    Huge,
     /// It passes the condition over, and sends what was written since.
     OtherVersion,
     /// Somebody on the way has compressed it.
@@ -103,6 +109,7 @@ impl Fault {
             }
             Fault::Packed => {
                 said.body.truncate(said.body.len() / 2);
+                said.length = said.length.map(|length| length / 2);
                 return said.with("content-encoding", "gzip");
             }
             Fault::Unsorted => said.body = relisted(&said.body, |keys| keys.reverse()),
@@ -112,7 +119,8 @@ impl Fault {
                     keys.extend(last);
                 });
             }
-            Fault::Longer => said.body.extend_from_slice(&[7; 4096]),
+            Fault::Longer => return said.lengthened(4096, 7),
+            Fault::Huge => return said.lengthened(HUGE_BYTES, b' '),
             Fault::LostAnswer => said.is_lost = true,
             Fault::Drip => said.is_dripping = true,
             Fault::Cut => said.is_cut = true,

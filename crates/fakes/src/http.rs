@@ -18,6 +18,7 @@ const KEPT: [&str; 7] = [
     "x-amz-storage-class",
 ];
 
+#[derive(Clone)]
 pub struct Asked {
     pub method: String,
     pub target: String,
@@ -29,7 +30,8 @@ pub struct Said {
     pub status: u16,
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    pub is_head: bool,
+    /// What is told of the length where the body is not sent, if that is not here.
+    pub length: Option<u64>,
     pub is_lost: bool,
     pub is_cut: bool,
     /// Nothing is said for as long as the client waits.
@@ -44,21 +46,50 @@ impl Asked {
 
     pub fn query(&self, name: &str) -> Option<String> {
         let (_, query) = self.target.split_once('?')?;
-        let value = query.split('&').find_map(|part| part.split_once('=').filter(|(known, _)| *known == name));
-        value.map(|(_, value)| decoded(value))
+        let mut parts = query.split('&').map(|part| part.split_once('=').unwrap_or((part, "")));
+        parts.find(|(known, _)| *known == name).map(|(_, value)| decoded(value))
     }
 
-    /// What a store keeps with an object, beside its content.
+    /// What a store keeps with an object, beside its content. How content was sent is not of that.
     pub fn meta(&self) -> Vec<(String, String)> {
         let is_kept = |name: &str| name.starts_with("x-amz-meta-") || KEPT.contains(&name);
-        self.headers.iter().filter(|(name, _)| is_kept(name)).cloned().collect()
+        let kept = self.headers.iter().filter(|(name, value)| is_kept(name) && value != "aws-chunked");
+        kept.cloned().collect()
+    }
+
+    /// The same with another byte in the middle of its body, if it has one.
+    pub fn flipped(&self) -> Asked {
+        let mut flipped = self.clone();
+        let middle = flipped.body.len() / 2;
+        flipped.body.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 1);
+        flipped
+    }
+
+    #[cfg(test)]
+    pub fn of(method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Asked {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Asked { method: method.to_owned(), target: target.to_owned(), headers, body: body.to_vec() }
     }
 }
 
 impl Said {
     pub fn new(status: u16, body: &[u8]) -> Said {
-        let (is_head, is_lost, is_cut, is_stalled, is_dripping) = Default::default();
-        Said { status, headers: Vec::new(), body: body.to_vec(), is_head, is_lost, is_cut, is_stalled, is_dripping }
+        let (length, is_lost, is_cut, is_stalled, is_dripping) = Default::default();
+        Said { status, headers: Vec::new(), body: body.to_vec(), length, is_lost, is_cut, is_stalled, is_dripping }
+    }
+
+    /// What it says of a name, if it says it.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..])
+    }
+
+    /// So many bytes more, and the length tells so.
+    pub fn lengthened(mut self, count: usize, byte: u8) -> Said {
+        match &mut self.length {
+            Some(length) => *length += count as u64,
+            None => self.body.resize(self.body.len() + count, byte),
+        }
+        self
     }
 
     /// What it says of a name, if it says anything, is something else.
@@ -100,12 +131,12 @@ pub fn serve_unless(stream: TcpStream, is_reset: &dyn Fn(&Asked) -> bool, answer
         }
         let mut head = format!("HTTP/1.1 {} X\r\n", said.status);
         if said.status != 204 {
-            head += &format!("content-length: {}\r\n", said.body.len());
+            head += &format!("content-length: {}\r\n", said.length.unwrap_or(said.body.len() as u64));
         }
         for (name, value) in &said.headers {
             head += &format!("{name}: {value}\r\n");
         }
-        let body = if said.is_head || asked.method == "HEAD" { &[][..] } else { &said.body[..] };
+        let body = if asked.method == "HEAD" { &[][..] } else { &said.body[..] };
         let body = if said.is_cut { &body[..body.len() / 2] } else { body };
         head += "\r\n";
         let sent = match said.is_dripping {
@@ -135,8 +166,8 @@ fn read(reader: &mut impl BufRead, stream: &mut TcpStream, is_reset: &dyn Fn(&As
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-        headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
     let mut asked = Asked { method, target, headers, body: Vec::new() };
     let length: usize = asked.header("content-length").map_or(0, |value| value.parse().unwrap());
@@ -198,8 +229,21 @@ pub fn amz_date(seconds: i64) -> String {
 
 /// As headers have it.
 pub fn date(seconds: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let text = model::Timestamp { seconds, nanoseconds: 0 }.rfc3339();
     let month = MONTHS[text[5..7].parse::<usize>().unwrap() - 1];
-    format!("Day, {} {month} {} {} GMT", &text[8..10], &text[..4], &text[11..19])
+    let day = DAYS[seconds.div_euclid(86_400).rem_euclid(7) as usize];
+    format!("{day}, {} {month} {} {} GMT", &text[8..10], &text[..4], &text[11..19])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_has_its_day_of_the_week() {
+        assert_eq!(date(1_000_000_000), "Sun, 09 Sep 2001 01:46:40 GMT");
+        assert_eq!(&date(0)[..16], "Thu, 01 Jan 1970");
+    }
 }

@@ -8,6 +8,7 @@ pub mod etcd;
 pub mod http;
 mod fault;
 mod listing;
+mod parts;
 
 use aws_lc_rs::{digest, hmac};
 use data_encoding::{BASE64, HEXLOWER};
@@ -24,6 +25,8 @@ pub const BUCKET: &str = "bkt";
 pub const SECRET: &str = "fake-secret-0123456789";
 /// Of longer content a store that keeps none looks at no checksum: that would take longer than all else it does.
 const NULL_LOOKS_AT_BYTES: usize = 64 << 10;
+/// Of content that comes in chunks with checksums of their own.
+const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 
 #[derive(Clone, Default)]
 pub struct Object {
@@ -41,6 +44,8 @@ pub struct Upload {
     pub key: String,
     pub meta: Vec<(String, String)>,
     pub parts: BTreeMap<u32, Vec<u8>>,
+    /// Lengths of parts whose bytes are not kept.
+    pub zeros: BTreeMap<u32, usize>,
 }
 
 #[derive(Default)]
@@ -72,6 +77,8 @@ pub struct State {
     pub part_bytes_taken: u64,
     /// What it copies by one request.
     pub copy_bytes_max: u64,
+    /// Shorter parts make no object, but for the last one.
+    pub part_bytes_min: usize,
     /// Each request of that many goes wrong, in one of these ways after another.
     pub faulty: Option<(u64, &'static [Fault])>,
     answered: u64,
@@ -107,8 +114,13 @@ impl Fake {
     pub fn start() -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let state =
-            State { page_max: 1000, copy_bytes_max: 5 << 30, region: "us-east-1".to_owned(), ..State::default() };
+        let state = State {
+            page_max: 1000,
+            copy_bytes_max: 5 << 30,
+            part_bytes_min: 5 << 20,
+            region: "us-east-1".to_owned(),
+            ..State::default()
+        };
         let fake = Fake { state: Arc::new(Mutex::new(state)), url };
         let server = fake.clone();
         std::thread::spawn(move || {
@@ -162,6 +174,8 @@ impl Fake {
         let delay = state.delay;
         let fault = state.fault(&asked.method, &line);
         let date = http::date(now() + state.ahead_seconds);
+        let flipped = (fault == Some(Fault::FlippedSent)).then(|| asked.flipped());
+        let asked = flipped.as_ref().unwrap_or(asked);
         let said = fault.and_then(Fault::instead).or_else(|| state.check(asked));
         let said = said.unwrap_or_else(|| state.carry_out(asked, fault));
         let said = match fault {
@@ -190,6 +204,28 @@ fn crc(bytes: &[u8]) -> u64 {
             .try_into()
             .unwrap(),
     )
+}
+
+/// The length of content, however it was sent.
+fn sent_bytes(asked: &Asked) -> usize {
+    let decoded = asked.header(DECODED_LENGTH).and_then(|length| length.parse().ok());
+    decoded.unwrap_or(asked.body.len())
+}
+
+/// A query as it is signed: in order, and with a value for each name.
+fn canonical_query(query: &str) -> String {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let mut parts: Vec<_> = parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
+    parts.sort_unstable();
+    parts.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
+}
+
+/// What a range asks for of so many bytes; nothing where it asks for none of them.
+fn bounds(range: &str, length: usize) -> Option<(usize, usize)> {
+    let (start, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let start: usize = start.parse().ok()?;
+    let end = last.parse().map_or(length, |last: usize| length.min(last.saturating_add(1)));
+    (start < end).then_some((start, end))
 }
 
 /// A header's value as it is signed: with single spaces.
@@ -254,6 +290,7 @@ impl State {
         let value = |name: &str| signed(asked.header(name).unwrap_or_default());
         let lines: String = names.split(';').map(|name| format!("{name}:{}\n", value(name))).collect();
         let payload = asked.header("x-amz-content-sha256").unwrap_or_default();
+        let query = canonical_query(query);
         let canonical = format!("{}\n{path}\n{query}\n{lines}\n{names}\n{payload}", asked.method);
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hash(canonical.as_bytes()));
         let mut key = format!("AWS4{SECRET}").into_bytes();
@@ -276,6 +313,10 @@ impl State {
     }
 
     fn carry_out(&mut self, asked: &Asked, fault: Option<Fault>) -> Said {
+        if !self.is_null && asked.header(DECODED_LENGTH).is_some() {
+            // Chunks with checksums of their own: it takes content as it is.
+            return error(501, "NotImplemented");
+        }
         let is_whole = fault == Some(Fault::NoRange);
         let (path, _) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
         let path = http::decoded(path);
@@ -351,7 +392,7 @@ impl State {
             return error(412, "PreconditionFailed");
         }
         let etag = match self.is_null {
-            true => self.put_zeros(key, asked.body.len(), asked.meta()),
+            true => self.put_zeros(key, sent_bytes(asked), asked.meta()),
             false => self.put(key, asked.body.clone(), asked.meta()),
         };
         self.taken(asked, &etag)
@@ -379,133 +420,31 @@ impl State {
         Said::new(200, (xml + "</DeleteResult>").as_bytes())
     }
 
-    fn put_part(&mut self, asked: &Asked) -> Said {
-        if self.is_damaged(asked) {
-            return error(400, "BadDigest");
-        }
-        let kept = if self.is_null { Vec::new() } else { asked.body.clone() };
-        match self.insert_part(asked, kept) {
-            Ok(etag) => self.taken(asked, &etag),
-            Err(said) => said,
-        }
-    }
-
-    fn insert_part(&mut self, asked: &Asked, bytes: Vec<u8>) -> Result<String, Said> {
-        let number: u32 = asked.query("partNumber").unwrap().parse().unwrap();
-        let Some(upload) = self.uploads.get_mut(&asked.query("uploadId").unwrap_or_default()) else {
-            return Err(error(404, "NoSuchUpload"));
-        };
-        let etag = format!("\"{}\"", &hash(&bytes)[..32]);
-        self.part_bytes_taken += bytes.len() as u64;
-        upload.parts.insert(number, bytes);
-        Ok(etag)
-    }
-
-    /// Whether parts make no object of what was stated, and why.
-    fn refuses_parts(&self, asked: &Asked, upload: &Upload, bytes: &[u8]) -> Option<Said> {
-        let text = String::from_utf8_lossy(&asked.body).into_owned();
-        let listed = text.matches("<PartNumber>").count();
-        let lengths: Vec<usize> = upload.parts.values().map(Vec::len).collect();
-        // Parts but the last are equal, as some stores demand.
-        let is_equal = lengths.windows(2).all(|pair| pair[0] >= pair[1])
-            && lengths.iter().rev().skip(1).all(|length| *length == lengths[0]);
-        let is_small = lengths.iter().rev().skip(1).any(|length| *length < 5 << 20);
-        if listed != upload.parts.len() || listed == 0 || !is_equal || is_small {
-            return Some(error(400, "InvalidPart"));
-        }
-        let stated = asked.header("x-amz-checksum-crc64nvme");
-        let is_right = self.takes_damage || stated == Some(&BASE64.encode(&crc(bytes).to_be_bytes()));
-        (!is_right).then(|| error(400, "BadDigest"))
-    }
-
-    fn complete(&mut self, asked: &Asked, key: &str) -> Said {
-        let id = asked.query("uploadId").unwrap_or_default();
-        let Some(upload) = self.uploads.get(&id) else { return error(404, "NoSuchUpload") };
-        let bytes = upload.parts.values().map(Vec::as_slice).collect::<Vec<_>>().concat();
-        if !self.is_null
-            && let Some(refused) = self.refuses_parts(asked, upload, &bytes)
-        {
-            return refused;
-        }
-        if !self.is_conditional_by_put_alone && self.refuses(asked, key) {
-            return error(412, "PreconditionFailed");
-        }
-        let upload = self.uploads.remove(&id).unwrap();
-        let length = asked.header("x-amz-mp-object-size").and_then(|length| length.parse().ok()).unwrap_or_default();
-        let etag = match self.is_null {
-            true => self.put_zeros(key, length, upload.meta),
-            false => self.put(key, bytes, upload.meta),
-        };
-        let mut xml = format!("<CompleteMultipartUploadResult><ETag>{}</ETag>", etag.replace('"', "&quot;"));
-        if let Some(sum) = self.compared(asked) {
-            xml += &format!("<ChecksumCRC64NVME>{sum}</ChecksumCRC64NVME><ChecksumType>FULL_OBJECT</ChecksumType>");
-        }
-        Said::new(200, (xml + "</CompleteMultipartUploadResult>").as_bytes())
-    }
-
-    fn copied(&self, asked: &Asked) -> Result<Object, Said> {
-        let source = http::decoded(asked.header("x-amz-copy-source").unwrap());
-        let source = source.trim_start_matches('/').trim_start_matches(BUCKET).trim_start_matches('/');
-        let Some(object) = self.objects.get(source).cloned() else { return Err(error(404, "NoSuchKey")) };
-        if object.zeros > 0 {
-            return Err(error(501, "NotImplemented"));
-        }
-        match asked.header("x-amz-copy-source-if-match").is_some_and(|etag| etag != object.etag) {
-            true => Err(error(412, "PreconditionFailed")),
-            false => Ok(object),
-        }
-    }
-
-    fn copy_part(&mut self, asked: &Asked) -> Said {
-        let object = match self.copied(asked) {
-            Ok(object) => object,
-            Err(said) => return said,
-        };
-        let range = asked.header("x-amz-copy-source-range").and_then(|range| range.strip_prefix("bytes="));
-        let (start, end) = range.and_then(|range| range.split_once('-')).expect("a range of the source");
-        let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
-        match self.insert_part(asked, object.bytes[start..=end].to_vec()) {
-            Ok(etag) => {
-                let etag = etag.replace('"', "&quot;");
-                Said::new(200, format!("<CopyPartResult><ETag>{etag}</ETag></CopyPartResult>").as_bytes())
-            }
-            Err(said) => said,
-        }
-    }
-
-    fn copy(&mut self, asked: &Asked, key: &str) -> Said {
-        let object = match self.copied(asked) {
-            Ok(object) => object,
-            Err(said) => return said,
-        };
-        if object.bytes.len() as u64 > self.copy_bytes_max {
-            return error(400, "InvalidRequest");
-        }
-        if !self.is_conditional_by_put_alone && self.refuses(asked, key) {
-            return error(412, "PreconditionFailed");
-        }
-        let is_replaced = asked.header("x-amz-metadata-directive") == Some("REPLACE");
-        let etag = self.put(key, object.bytes, if is_replaced { asked.meta() } else { object.meta });
-        Said::new(
-            200,
-            format!("<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>", etag.replace('"', "&quot;")).as_bytes(),
-        )
-    }
-
     fn get(&self, asked: &Asked, key: &str, is_whole: bool) -> Said {
         let Some(object) = self.objects.get(key) else { return error(404, "NoSuchKey") };
         if asked.header("if-match").is_some_and(|etag| etag != object.etag) {
             return error(412, "PreconditionFailed");
         }
-        let range = asked.header("range").and_then(|range| range.strip_prefix("bytes=")).filter(|_| !is_whole);
-        let (start, end) =
-            range.and_then(|range| range.split_once('-')).map_or((0, object.length()), |(start, end)| {
-                (start.parse().unwrap(), (end.parse::<usize>().unwrap() + 1).min(object.length()))
-            });
-        let mut said = Said::new(if range.is_some() { 206 } else { 200 }, b"");
-        said.body = object.part(start, end);
-        if range.is_some() {
-            said = said.with("content-range", &format!("bytes {start}-{}/{}", end - 1, object.length()));
+        let length = object.length();
+        let range = asked.header("range").filter(|_| !is_whole);
+        let (start, end) = match range.map(|range| bounds(range, length)) {
+            None => (0, length),
+            Some(Some(bounds)) => bounds,
+            Some(None) => {
+                let size = format!("<ActualObjectSize>{length}</ActualObjectSize>");
+                let text = format!("<Error><Code>InvalidRange</Code>{size}</Error>");
+                return Said::new(416, text.as_bytes()).with("content-type", "application/xml");
+            }
+        };
+        // Whatever it was made of, it is one part by now.
+        let is_part = length > 0 && asked.query("partNumber").is_some();
+        let mut said = Said::new(if range.is_some() || is_part { 206 } else { 200 }, b"");
+        match &asked.method[..] {
+            "HEAD" => said.length = Some((end - start) as u64),
+            _ => said.body = object.part(start, end),
+        }
+        if range.is_some() || is_part {
+            said = said.with("content-range", &format!("bytes {start}-{}/{length}", end - 1));
         }
         said = said.with("etag", &object.etag).with("last-modified", &http::date(object.stored as i64));
         if asked.header("x-amz-checksum-mode").is_some()
@@ -517,7 +456,6 @@ impl State {
         for (name, value) in &object.meta {
             said = said.with(name, value);
         }
-        said.is_head = asked.method == "HEAD";
         said
     }
 }

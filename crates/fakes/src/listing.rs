@@ -41,9 +41,11 @@ impl State {
         }
         let is_cut = items.len() > max;
         items.truncate(max);
-        let mut xml = String::from("<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>");
+        let mut xml = String::from("<?xml version=\"1.0\"?><ListBucketResult>");
+        let is_encoded = get("encoding-type") == "url";
+        xml += if is_encoded { "<EncodingType>url</EncodingType>" } else { "" };
         for (key, object) in &items {
-            let key_text = http::encoded(key);
+            let key_text = if is_encoded { http::encoded(key) } else { escaped(key) };
             xml += &match object {
                 None => format!("<CommonPrefixes><Prefix>{key_text}</Prefix></CommonPrefixes>"),
                 Some(object) => format!(
@@ -54,13 +56,10 @@ impl State {
                 ),
             };
         }
-        let next = items.last().map(|(key, _)| http::encoded(key)).unwrap_or_default();
+        let next = items.last().map(|(key, _)| escaped(key)).unwrap_or_default();
         xml += &format!("<IsTruncated>{is_cut}</IsTruncated>");
         if is_cut {
-            xml += &format!(
-                "<NextContinuationToken>{}</NextContinuationToken>",
-                http::decoded(&next).replace('&', "&amp;").replace('<', "&lt;")
-            );
+            xml += &format!("<NextContinuationToken>{next}</NextContinuationToken>");
         }
         Said::new(200, (xml + "</ListBucketResult>").as_bytes())
     }
@@ -100,4 +99,9 @@ impl State {
         }
         Said::new(200, (xml + "</ListMultipartUploadsResult>").as_bytes())
     }
+}
+
+/// Text as it stands in an element.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
 }

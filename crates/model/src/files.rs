@@ -271,8 +271,9 @@ impl Tally {
         let is_directory = status.is_directory();
         self.directories += u64::from(is_directory);
         self.files += u64::from(!is_directory);
-        self.bytes += if status.kind == FileKind::File { status.size_bytes } else { 0 };
-        self.allocated_bytes += status.allocated_bytes;
+        // Stores may say anything of a size.
+        self.bytes = self.bytes.saturating_add(if status.kind == FileKind::File { status.size_bytes } else { 0 });
+        self.allocated_bytes = self.allocated_bytes.saturating_add(status.allocated_bytes);
     }
 }
 

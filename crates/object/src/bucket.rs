@@ -71,6 +71,8 @@ pub struct Bucket {
     pub has_copied: AtomicBool,
     /// It took content, and did not say of which checksum.
     pub is_silent: AtomicBool,
+    /// How long a store that says nothing is waited for, if not for as long as is usual.
+    pub patience: Option<Duration>,
 }
 
 /// Where requests go, and the region that they are signed for.
@@ -172,6 +174,7 @@ impl Bucket {
             copies_not: AtomicBool::new(false),
             has_copied: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
+            patience: None,
         })
     }
 
@@ -336,7 +339,8 @@ impl Bucket {
         }
         let target = if query.is_empty() { path } else { format!("{path}?{query}") };
         let request = Request { method: call.method, target: &target, headers: &headers, body: call.body };
-        let answered = client.patient(call.patience).send(&request).map_err(|e| Failure::of_web(&e))?;
+        let patient = self.patience.map_or_else(|| client.patient(call.patience), |patience| client.within(patience));
+        let answered = patient.send(&request).map_err(|e| Failure::of_web(&e))?;
         self.has_answered.store(true, Relaxed);
         Ok(answered)
     }
@@ -355,6 +359,11 @@ impl Bucket {
         failure.wait = wait;
         if matches!(status, 301 | 307 | 400) && failure.region.is_none() {
             failure.region = region;
+        }
+        if (call.method, status) == ("HEAD", 400) && failure.region.is_none() {
+            // No body says why: with this status stores refuse a look with keys that have expired.
+            failure.why = Why::Keys;
+            failure.text.push_str(": the keys may have expired, or the object have a key of its own (SSE-C)");
         }
         if failure.why == Why::Clock
             && let Some(date) = date

@@ -4,7 +4,7 @@ use crate::bucket::{Answer, Bucket, Call};
 use crate::failure::{Failure, Result, Why};
 use crate::metadata::{self, MODE, MTIME};
 pub use crate::version::{CRC, Listed, Object, Page, crc_of};
-use crate::version::{crc_text, crc_value};
+use crate::version::{crc_text, crc_value, size_told};
 use model::mutant;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -150,6 +150,9 @@ impl Bucket {
         let call = Call { method: "HEAD", key: Some(key), headers, ..Call::default() };
         // One that names no version is of somebody on the way.
         match self.call(&call, |answer| answer.header("etag").is_some()) {
+            Ok(answer) if answer.header("content-length").is_some_and(|told| size_told(told).is_none()) => {
+                Err(unknown("the store tells a length that no file has"))
+            }
             Ok(answer) => Ok(Some(answer)),
             Err(failure) if failure.why == Why::NoKey => Ok(None),
             Err(failure) => Err(failure),
@@ -507,7 +510,7 @@ impl Bucket {
 fn part(found: &Element) -> Option<Part> {
     let number = found.get("PartNumber")?.parse().ok().filter(|number| (1..=PARTS_MAX).contains(number))?;
     let crc = found.get("ChecksumCRC64NVME").and_then(crc_value);
-    Some(Part { number, etag: found.get("ETag")?.to_owned(), size_bytes: found.get("Size")?.parse().ok()?, crc })
+    Some(Part { number, etag: found.get("ETag")?.to_owned(), size_bytes: size_told(found.get("Size")?)?, crc })
 }
 
 fn text(value: Option<&str>, is_encoded: bool) -> Option<String> {
@@ -524,7 +527,7 @@ fn page(root: &Element) -> Option<Page> {
     for found in root.all("Contents") {
         page.objects.push(Listed {
             key: text(found.get("Key"), is_encoded)?,
-            size_bytes: found.get("Size")?.parse().ok()?,
+            size_bytes: size_told(found.get("Size")?)?,
             etag: found.get("ETag").unwrap_or_default().to_owned(),
             stored: found.get("LastModified").and_then(metadata::moment).unwrap_or_default(),
         });

@@ -17,6 +17,7 @@ use model::{FailureKind, Location, Name, TransferOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::open::{OpenSink, OpenSource, Refused, Rights, Shape, SinkRequest};
 use store::{Error, How, OpenError, Shelf};
 use web::Stop;
@@ -32,6 +33,7 @@ pub struct Buckets {
     open: Mutex<HashMap<String, Opened>>,
     permits: Permits,
     stop: Stop,
+    patience: Option<Duration>,
 }
 
 /// A bucket, once it has answered. Whoever wants it meanwhile waits, and nobody else does.
@@ -76,6 +78,11 @@ impl Buckets {
     /// Waiting for a store ends when this process is to stop.
     pub fn stopped_by(self, stop: Stop) -> Buckets {
         Buckets { stop, ..self }
+    }
+
+    /// A store that says nothing is asked again after so long. For tests: what is usual does for every store.
+    pub fn within(self, patience: Duration) -> Buckets {
+        Buckets { patience: Some(patience), ..self }
     }
 
     /// Keeps in a directory what is known of uploads that are interrupted, so that the next attempt goes on with them.
@@ -169,6 +176,7 @@ impl Buckets {
         let mut bucket = bucket.map_err(|failure| of_failure(&shown, &failure))?;
         bucket.known = self.known.as_ref().map(|directory| Known::new(directory, &bucket.address(), name));
         bucket.permits = self.permits.clone();
+        bucket.patience = self.patience;
         bucket.check(below).map_err(|failure| of_failure(&shown, &failure))?;
         Ok(opened.insert(Arc::new(bucket)).clone())
     }

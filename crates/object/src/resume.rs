@@ -42,7 +42,8 @@ impl ObjectUpload {
             let bucket = &self.job.bucket;
             let there = match left.is_same {
                 true => match bucket.parts(&self.key, &left.id) {
-                    Err(failure) if matches!(failure.why, Why::Busy | Why::Unreachable) => {
+                    // With keys that have expired nothing new could be sent either.
+                    Err(failure) if matches!(failure.why, Why::Busy | Why::Unreachable | Why::Keys) => {
                         return Err(failure.on("look for parts of", &self.key));
                     }
                     // The upload is not there any more, or the store does not list parts, or makes no sense.

@@ -7,6 +7,8 @@ use std::time::Instant;
 use web::Response;
 
 pub const CRC: &str = "x-amz-checksum-crc64nvme";
+/// A file of more bytes is none.
+const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// What is known of an object without reading it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,6 +63,11 @@ pub fn crc_text(crc: u64) -> String {
 
 pub fn crc_value(text: &str) -> Option<u64> {
     Some(u64::from_be_bytes(BASE64.decode(text.as_bytes()).ok()?.try_into().ok()?))
+}
+
+/// A length that is told of an object, if a file can have it.
+pub fn size_told(text: &str) -> Option<u64> {
+    text.parse::<u64>().ok().filter(|size| *size <= SIZE_BYTES_MAX)
 }
 
 impl Object {

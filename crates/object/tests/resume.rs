@@ -2,8 +2,8 @@
 
 use fakes::{BUCKET, Fake, Fault, SECRET};
 use model::{
-    Digest, DigestAlgorithm, Entry, Extent, ExtentSet, Generation, Kind, Location, Name, ObjectId, Timestamp,
-    TransferOptions,
+    Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind, Generation, Kind, Location, Name, ObjectId,
+    Timestamp, TransferOptions,
 };
 use object::{Buckets, StoreConfig};
 use std::collections::BTreeMap;
@@ -243,6 +243,16 @@ fn an_upload_that_somebody_aborted_is_begun_again() {
     bed.attempt(&[0, 1]);
     bed.fake.state.lock().unwrap().uploads.clear();
     assert_eq!(bed.finish(&[0, 1]), (None, SIZE));
+}
+
+#[test]
+fn keys_that_have_expired_cost_nothing_of_what_was_sent() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    bed.fake.order("GET", "uploadId=", 0, 1, Fault::Expired);
+    let refused = bed.sink().begin(&file(1), "stem").err().unwrap();
+    assert_eq!((refused.kind, bed.fake.fired()), (FailureKind::Permission, 1));
+    assert_eq!(bed.finish(&[0, 1]), (Some(vec![true; 2]), SIZE - 2 * PART));
 }
 
 #[test]

@@ -67,10 +67,7 @@ impl Bed {
 
     /// Below a prefix that is empty or ends in a slash.
     pub fn sink_at(&self, prefix: &str) -> Arc<dyn Sink> {
-        let options = TransferOptions::default();
-        let (rights, shape) = (Rights::Write, Shape::Tree);
-        let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
-        self.buckets.sink(&location(&format!("{BUCKET}/{prefix}")), &request).ok().unwrap().sink
+        sink_of(&self.buckets, prefix)
     }
 
     /// The whole bucket.
@@ -104,6 +101,13 @@ impl Bed {
         let bytes = content(&*source, &object)?;
         Ok((object, bytes))
     }
+}
+
+pub fn sink_of(buckets: &Buckets, prefix: &str) -> Arc<dyn Sink> {
+    let options = TransferOptions::default();
+    let (rights, shape) = (Rights::Write, Shape::Tree);
+    let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
+    buckets.sink(&location(&format!("{BUCKET}/{prefix}")), &request).ok().unwrap().sink
 }
 
 /// What a source lists, but for what it lists as failed.
