@@ -71,6 +71,8 @@ pub fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
         transaction.execute_batch(step)?;
     }
+    // Programs without need of it, older ones among them, pass it by.
+    transaction.execute_batch("CREATE INDEX IF NOT EXISTS ended_jobs ON jobs (ended) WHERE ended IS NOT NULL")?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()

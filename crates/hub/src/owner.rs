@@ -33,6 +33,8 @@ use tracing::error;
 
 /// What is taken in before it is written down together.
 const GROUP_MAX: usize = 512;
+/// After ten half-lives of a charge nothing is left of it.
+const CHARGED_FOR_MS: i64 = 10 * 3_600_000;
 /// The calendar is looked at this often, whatever it does meanwhile.
 const TICK: Duration = Duration::from_secs(1);
 /// Jobs that come in together, from which on what their texts took is given back to the host.
@@ -270,6 +272,9 @@ impl Owner {
         let (now, mut unusable, mut withdrawn) = (self.now(), 0, Vec::new());
         let mut orders = HashMap::new();
         let Owner { store, queue, posting, access, orders: before, .. } = self;
+        store.ended_since(now.unix_ms - CHARGED_FOR_MS, &mut |job, ended| {
+            queue.remember(now, job, now.unix_ms.saturating_sub(ended).max(0) as u64);
+        })?;
         store.open_jobs(&mut |stored| {
             let job = match stored {
                 Ok(stored) => {

@@ -37,6 +37,8 @@ pub struct Store {
     pub generation_from: i64,
 }
 
+/// Ended jobs that are read for what their owners had.
+const ENDED_MAX: usize = 20_000;
 /// How often the mark beside the database is brought up to it.
 const MARK_EVERY: Duration = Duration::from_secs(1);
 
@@ -191,6 +193,23 @@ impl Store {
     pub fn open_jobs(&self, each: &mut dyn FnMut(std::result::Result<Stored, String>)) -> Result<()> {
         let select = format!("SELECT {COLUMNS} FROM jobs WHERE ended IS NULL ORDER BY seq");
         self.stored(&select, [], each)
+    }
+
+    /// Gives each job that ended since then, with when it did; of very many, the last ones.
+    pub fn ended_since(&self, since_unix_ms: i64, each: &mut dyn FnMut(&Job, i64)) -> Result<()> {
+        let select =
+            format!("SELECT {COLUMNS}, ended FROM jobs WHERE ended > ?1 ORDER BY ended DESC LIMIT {ENDED_MAX}");
+        let mut read = || {
+            let mut select = self.connection.prepare(&select)?;
+            let mut rows = select.query([since_unix_ms])?;
+            while let Some(row) = rows.next()? {
+                if let Ok(stored) = of_row(row)? {
+                    each(&stored.job, row.get("ended")?);
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|e| self.failed(&e))
     }
 
     /// One job, whatever its state.

@@ -376,7 +376,7 @@ impl Queue {
         })
     }
 
-    fn share(&mut self, owner: &Arc<str>, project: &Arc<str>) -> usize {
+    pub(crate) fn share(&mut self, owner: &Arc<str>, project: &Arc<str>) -> usize {
         let shares = &mut self.shares;
         *self.share_numbers.entry((owner.clone(), project.clone())).or_insert_with(|| {
             shares.push(Share { charge: Decayed::default() });

@@ -11,8 +11,7 @@ pub struct Decayed {
 
 impl Decayed {
     pub fn at(&self, now_ms: u64) -> f64 {
-        let passed = now_ms.saturating_sub(self.at_ms) as f64;
-        self.value * (-passed / HALF_LIFE_MS).exp2()
+        left(self.value, now_ms.saturating_sub(self.at_ms))
     }
 
     pub fn add(&mut self, amount: f64, now_ms: u64) {
@@ -20,6 +19,11 @@ impl Decayed {
         self.value = (self.at(now_ms) + amount).max(0.0);
         self.at_ms = now_ms.max(self.at_ms);
     }
+}
+
+/// What is left of an amount of so long ago.
+pub fn left(amount: f64, ago_ms: u64) -> f64 {
+    amount * (-(ago_ms as f64) / HALF_LIFE_MS).exp2()
 }
 
 #[cfg(test)]

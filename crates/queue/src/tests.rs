@@ -474,6 +474,18 @@ fn each_verb_has_its_states() {
 }
 
 #[test]
+fn what_owners_had_before_the_queue_began_is_remembered() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|facts| facts.owner = "greedy".into());
+    scene.step();
+    let had = scene.end(id, Exit::Done);
+    let mut again = Scene { now: scene.now, ..Scene::new() };
+    again.queue.remember(again.now, &had, 3_600_000);
+    let [greedy, modest] = ["greedy", "modest"].map(|owner| again.submit(|facts| facts.owner = owner.into()));
+    assert_eq!(given(&again.step()), [modest, greedy].map(|id| (id, Role::Sends)));
+}
+
+#[test]
 fn an_ended_job_begins_anew_unless_the_same_was_submitted_since() {
     let mut scene = Scene::new();
     let id = scene.submit(|_| {});
