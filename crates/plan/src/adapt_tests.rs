@@ -140,7 +140,7 @@ fn a_lossy_link_is_filled_within_seconds() {
     assert!((7..=8).contains(&run.streams()), "{:?}", run.changes);
     let note = run.note.unwrap();
     assert!(note.starts_with("streams were adapted while running: from 4 to 8 after 1."), "{note}");
-    assert!(note.contains("losses held the streams back with an empty queue, 59"), "{note}");
+    assert!(note.contains("losses held the streams back with an empty queue, 60"), "{note}");
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //!
 //! | limit | tried | kept if |
 //! |---|---|---|
-//! | network; losses or windows hold the streams back, and no queue stands | twice as many | it carries `GAIN_SHARE` of what they should |
-//! | the same, with fewer streams than `FLOOR` | twice as many | as above: then others were on it |
+//! | network; losses hold the streams back, and the queue is empty; or windows do, and none stands | twice as many | it carries `GAIN_SHARE` of what they should |
+//! | network; a queue stands, with fewer streams than `FLOOR` | twice as many | as above: then others were on it |
 //! | network; a queue stands (the link is full) | a quarter less, down to the floor | the queue still stands and what is lost is less than `K_FULL` for each stream; or nothing is lost |
 //! | source or destination | twice as many | as above |
 //! | the same, when more brought nothing | half, down to one | nothing is lost |
@@ -16,7 +16,8 @@
 //! host, the path or a neighbour is another one. When something else limits at the same rate, fewer may be tried again, and more only
 //! for what it was not tried for.
 //!
-//! Two jobs on one full link meet: the one with more streams loses less by giving one back than `K_FULL` allows.
+//! Two jobs on one full link meet: the one with more streams loses less by giving one back than `K_FULL` allows. The one that began later
+//! takes most of the queue for the path, and losses are no reason for more until the rest of it is gone too (`Window::queue_is_empty`).
 //!
 //! Invariants: the number stays between one and its bound and changes by a doubling at most; nothing is begun when the job is about
 //! to end; the same windows give the same decisions, so that a log of them can be replayed. The clock is the windows'.
@@ -58,7 +59,8 @@ const STORAGE_LEFT_US: u64 = 3_000_000;
 /// Page and Hinkley: what the logarithm of the rate may be off, and the sum at which it is another rate.
 const DRIFT: f64 = 0.05;
 const ALARM: f64 = 0.4;
-/// Windows in a row in which something else limits, or a queue stands that did not, or the other way round.
+/// Windows in a row in which something else limits, or a queue stands that did not, or the other way round; and in which a queue is
+/// empty, before losses are the path's.
 const OTHERWISE: u32 = 2;
 /// A factor between mean sizes of files from which two windows are not comparable.
 const OTHER_FILES: u64 = 2;
@@ -88,6 +90,8 @@ pub struct Tuner {
     more: [Tabu; 2],
     fewer: Tabu,
     held: u32,
+    /// Windows in a row in which the queue was empty.
+    empty: u32,
     changes: Vec<Change>,
 }
 
@@ -168,6 +172,7 @@ impl Tuner {
             more,
             fewer,
             held: 0,
+            empty: 0,
             changes: Vec::new(),
         }
     }
@@ -193,6 +198,7 @@ impl Tuner {
     pub fn step(&mut self, window: &Window) -> Option<u32> {
         let before = self.streams;
         let rate = (window.bytes_per_second as f64).max(1.0);
+        self.empty = if window.queue_is_empty() { self.empty.saturating_add(1) } else { 0 };
         match self.trial.take() {
             Some(trial) => self.judge(trial, window, rate),
             None => self.watch(window, rate),
@@ -279,7 +285,7 @@ impl Tuner {
             Limit::Network if window.windows_limit() => {
                 Some(format!("windows held the streams back, {at} at {}", milliseconds(window.rtt_us)))
             }
-            Limit::Network if window.is_lossy => Some(format!(
+            Limit::Network if window.is_lossy && self.empty >= OTHERWISE => Some(format!(
                 "losses held the streams back with an empty queue, {at} at {}",
                 milliseconds(window.rtt_us)
             )),

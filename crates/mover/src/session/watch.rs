@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How often a wait for the end of streams looks.
 const END_INTERVAL: Duration = Duration::from_millis(20);
 
+/// A stream that rests keeps the round trip of its last packets, which tells nothing of the path any more.
+const QUIET_MS: u32 = 1_000;
+
 #[derive(Default)]
 pub struct StreamWatch {
     streams: Mutex<Streams>,
@@ -321,21 +324,26 @@ impl StreamWatch {
             add_facts(&mut sum, &ended.facts);
             flow.moved_bytes += ended.moved_bytes;
         }
+        let mut moving = 0;
         for stream in streams.open.iter_mut().filter(|stream| is_of(stream.way)) {
             if let Some(info) = stream.aborter.tcp_info() {
                 flow.streams_open += 1;
                 // A receiver sends nothing whose round trip tells of the queue; what arrives echoes its time stamps.
                 let is_receiving = info.bytes_received > info.bytes_acked;
-                flow.rtt_us += u64::from(if is_receiving { info.receive_rtt_us } else { info.rtt_us });
-                flow.rtt_var_us += u64::from(if is_receiving { 0 } else { info.rtt_var_us });
+                let quiet_ms = if is_receiving { info.last_data_received_ms } else { info.last_ack_received_ms };
+                if quiet_ms < QUIET_MS {
+                    moving += 1;
+                    flow.rtt_us += u64::from(if is_receiving { info.receive_rtt_us } else { info.rtt_us });
+                    flow.rtt_var_us += u64::from(if is_receiving { 0 } else { info.rtt_var_us });
+                }
                 stream.moved_bytes = info.bytes_acked + info.bytes_received;
                 stream.sample(&info);
             }
             flow.moved_bytes += stream.moved_bytes;
             add_facts(&mut sum, &stream.facts);
         }
-        let open = u64::from(flow.streams_open.max(1));
-        (flow.rtt_us, flow.rtt_var_us) = (flow.rtt_us / open, flow.rtt_var_us / open);
+        let moving = moving.max(1);
+        (flow.rtt_us, flow.rtt_var_us) = (flow.rtt_us / moving, flow.rtt_var_us / moving);
         (sum, flow)
     }
 }
