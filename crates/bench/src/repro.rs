@@ -17,6 +17,7 @@ mod paths;
 mod planned;
 mod holders;
 mod hosts;
+mod outage;
 mod cards;
 mod endpoints;
 mod million;

@@ -13,6 +13,7 @@ mod rclone;
 mod rsync;
 mod rsync_ssh;
 mod scp;
+pub(crate) mod sources;
 mod sshd;
 mod stores;
 mod tar;

@@ -175,7 +175,8 @@ pub const ITEMS: &[Item] = &[
         holders::run,
         2.0,
         "SC09: 20 hosts at three sites send one set to four",
-        "three holders of one file behind links of 250, 250 and 125 Mbit/s and 20 ms: together, one poisoned, one killed",
+        "three holders of one file behind links of 250, 250 and 125 Mbit/s and 20 ms: together, one poisoned, one killed; \
+         beside aria2c and xrdcp where they are installed",
     ),
     other("s0-f1", "drainage basin", Needs::Command("thalweg plan --graph MODEL --svg FILE")),
     other(
@@ -216,10 +217,11 @@ pub const ITEMS: &[Item] = &[
     runs(
         "s0-f12",
         "cluster",
-        hosts::scaling,
+        hosts::cluster,
         3.0,
         "several nodes of a site work on one transfer",
-        "1 to 16 hosts held to 50 Mbit/s each, one file and many; one of four killed, stopped and cut off",
+        "1 to 16 hosts held to 50 Mbit/s each, one file and many; one of four killed, stopped and cut off; \
+         all members of etcd away for 60 s",
     ),
     other("s0-f13", "400 Gbit/s node", Needs::Hardware("400 Gbit/s, or the planner of hardware")),
     other(
@@ -425,7 +427,8 @@ pub const ITEMS: &[Item] = &[
         cards::run,
         2.0,
         "four links of 100 Gbit/s, computed from runs over one",
-        "four links of 200 Mbit/s and 74 ms, and unequal ones, measured: one file and files of 1 MiB",
+        "four links of 200 Mbit/s and 74 ms, and unequal ones, measured: one file and files of 1 MiB; \
+         one of four links of 100 Mbit/s down for 20 s, at once and 5 s at a time",
     ),
     other("dmc", "data mover challenge", Needs::Item("one source to several sites takes a transfer for each of them")),
 ];

@@ -18,7 +18,7 @@ const ROUND_TRIPS_MS: [u64; 3] = [1, 50, 150];
 /// What the publication reports of near and far: of its own program, and of aws-cli.
 const PUBLISHED: [(&str, f64); 2] = [("zx", 0.57), ("aws-cli", 0.32)];
 /// The near store moves an object in so long.
-const RUN_SECONDS: u64 = 10;
+const RUN_SECONDS: u64 = 18;
 
 pub fn run(context: &mut Context) -> Result<()> {
     let bits_per_second = context.options.bits_per_second.unwrap_or(500 * MBIT);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use emulator::Snapshot;
 use lab::Lab;
 use lab::record::reasons_since;
-use lab::scenario::Scenario;
+use lab::scenario::{Change, Scenario};
 use serde_json::json;
 
 use super::context::Context;
@@ -141,13 +141,29 @@ impl<'a> Endpoints<'a> {
         self.servers.remove(host).into_iter().for_each(Server::kill);
     }
 
+    /// Starts a server that is not ours on a host; it ends with what is returned.
+    pub fn beside(&self, host: &str, server: &Command, ready: &Ready, name: &str) -> Result<Server> {
+        let mut command = self.lab.exec(host, server)?;
+        Server::start(&mut command, ready, &self.path(&format!("log-{name}")), self.cancel)
+    }
+
+    /// Has a link carry nothing, or carry again.
+    pub fn cut(&self, link: &str, is_down: bool) -> Result<()> {
+        let change = Change { down: Some(is_down), ..Change::default() };
+        Ok(self.lab.set(link, &[(None, change)])?)
+    }
+
     /// Starts a copy by the client.
     pub fn start(&self, args: &[&str]) -> Result<Running> {
-        let mut command = self.command(self.client, "home-client", &[&["cp", "--json"], args].concat())?;
+        self.launch(self.command(self.client, "home-client", &[&["cp", "--json"], args].concat())?)
+    }
+
+    /// Starts a command as it is; what it says is kept with the events.
+    pub fn launch(&self, mut command: Command) -> Result<Running> {
         let (before, started) = (self.lab.snapshot(), Instant::now());
         let log = fs::File::create(self.path("log-client")).map_err(Error::io("create", self.path("log-client")))?;
         let child = command.stdout(Stdio::piped()).stderr(log).spawn();
-        let mut child = child.map_err(Error::io("run", &self.program))?;
+        let mut child = child.map_err(Error::io("run", command.get_program()))?;
         let output = child.stdout.take().expect("it is piped");
         let events = fs::OpenOptions::new().create(true).append(true).open(&self.events);
         let mut events = events.map_err(Error::io("open", &self.events))?;

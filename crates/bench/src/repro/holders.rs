@@ -1,5 +1,5 @@
 //! Several holders of one set, each behind a link of its own: what a reader gets of the sum of their rates, and what it costs when one of
-//! them has other bytes or is killed.
+//! them has other bytes or is killed; and what others that read from several servers get of the same three.
 //!
 //! Every copy is compared with the set before its time counts. Raw: `holders.jsonl`, one line a run with the program's last event.
 
@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::endpoints::{Ended, Endpoints};
-use super::judge::{Check, median};
+use super::judge::{Check, median, shown};
 use crate::error::{Error, Kind, Result};
+use crate::tool::sources::Several;
 
 const HOLDERS: [&str; 3] = ["one", "two", "three"];
 /// The share of a run's time after which a holder is killed.
@@ -32,6 +33,8 @@ enum Case {
     All,
     Poisoned,
     Killed,
+    /// All, by another program.
+    By(Several),
 }
 
 impl Case {
@@ -41,6 +44,7 @@ impl Case {
             Case::All => "all".into(),
             Case::Poisoned => "one-poisoned".into(),
             Case::Killed => "one-killed".into(),
+            Case::By(other) => format!("all-by-{}", other.name()),
         }
     }
 }
@@ -48,6 +52,14 @@ impl Case {
 struct Stand<'a> {
     endpoints: Endpoints<'a>,
     bytes: u64,
+}
+
+/// What came of the runs.
+#[derive(Default)]
+struct Runs {
+    seconds: Vec<(Case, f64)>,
+    late: Vec<(Case, String)>,
+    bad_chunks: Vec<u64>,
 }
 
 pub fn run(context: &mut Context) -> Result<()> {
@@ -59,33 +71,61 @@ pub fn run(context: &mut Context) -> Result<()> {
     fs::create_dir_all(&out).map_err(Error::io("create", &out))?;
     let path = out.join("holders.jsonl");
     let mut raw = File::create(&path).map_err(Error::io("create", &path))?;
-    let mut seconds: Vec<(Case, f64)> = Vec::new();
-    let mut late: Vec<(Case, String)> = Vec::new();
-    let mut bad: Vec<u64> = Vec::new();
-    let cases = [Case::Alone(0), Case::Alone(1), Case::Alone(2), Case::All, Case::Poisoned, Case::Killed];
+    let mut runs = Runs::default();
+    let mut cases = vec![Case::Alone(0), Case::Alone(1), Case::Alone(2), Case::All, Case::Poisoned, Case::Killed];
+    cases.extend(installed(context).into_iter().map(Case::By));
     // The first round warms memory and is left out.
     for round in 0..=context.options.rounds.unwrap_or(5) {
-        for case in cases {
-            let killed_after = seconds.iter().rev().find(|(of, _)| *of == Case::All).map(|(_, seconds)| *seconds);
-            let ended = stand.run(case, killed_after.unwrap_or(RUN_SECONDS as f64) * KILLED_AFTER)?;
+        for case in cases.clone() {
+            let together = runs.seconds.iter().rev().find(|(of, _)| *of == Case::All).map(|(_, seconds)| *seconds);
+            let ended = match stand.run(case, together.unwrap_or(RUN_SECONDS as f64) * KILLED_AFTER) {
+                // What becomes of others is no claim.
+                Err(error) if matches!(case, Case::By(_)) && error.kind != Kind::Cancelled => {
+                    context.note(format!("{} left out: {}", case.name(), error.chain()));
+                    cases.retain(|other| *other != case);
+                    continue;
+                }
+                ended => ended?,
+            };
             let took = ended.seconds;
-            bad.extend((case == Case::Poisoned).then(|| bad_chunks(&ended.event)));
+            runs.bad_chunks.extend((case == Case::Poisoned).then(|| bad_chunks(&ended.event)));
             let head = format!(r#"{{"case":"{}","round":{round},"seconds":{took:.3}"#, case.name());
             writeln!(raw, "{head},{}}}", ended.raw()).map_err(Error::io("write", &path))?;
             if round > 0 {
-                seconds.push((case, took));
-                late.extend(ended.late(&format!("{}, round {round}", case.name())).map(|reason| (case, reason)));
+                runs.seconds.push((case, took));
+                let run = format!("{}, round {round}", case.name());
+                runs.late.extend(ended.late(&run).map(|reason| (case, reason)));
             }
         }
     }
+    judge(context, &runs, stand.bytes);
+    Ok(())
+}
+
+/// Those others that can race here; of the rest is said what is missing.
+fn installed(context: &mut Context) -> Vec<Several> {
+    let mut there = Vec::new();
+    for other in Several::ALL {
+        match other.version() {
+            Ok(version) => {
+                context.note(format!("{}: {version}", other.name()));
+                there.push(other);
+            }
+            Err(error) => context.note(format!("{} left out: {}", other.name(), error.chain())),
+        }
+    }
+    there
+}
+
+fn judge(context: &mut Context, runs: &Runs, bytes: u64) {
     let of = |case: Case| {
-        let rates = seconds.iter().filter(|(of, _)| *of == case).map(|(_, took)| stand.bytes as f64 * 8.0 / took);
-        median(rates)
+        let took = runs.seconds.iter().filter(|(of, _)| *of == case);
+        median(took.map(|(_, took)| bytes as f64 * 8.0 / took))
     };
     // Each is held against those that are alone.
     let late_in = |case: Case| -> Vec<String> {
         let is_part = |of: Case| of == case || matches!(of, Case::Alone(_));
-        late.iter().filter(|(of, _)| is_part(*of)).map(|(_, reason)| reason.clone()).collect()
+        runs.late.iter().filter(|(of, _)| is_part(*of)).map(|(_, reason)| reason.clone()).collect()
     };
     let alone: Vec<f64> = (0..HOLDERS.len()).filter_map(|holder| of(Case::Alone(holder))).collect();
     let sum: f64 = alone.iter().sum();
@@ -95,7 +135,7 @@ pub fn run(context: &mut Context) -> Result<()> {
     let claim = "one of three poisoned: rate / the sum of the two good ones";
     let check = Check::at_least(claim, 0.95, of(Case::Poisoned).map(|rate| rate / good));
     context.check(check.beside(&late_in(Case::Poisoned)));
-    let most = bad.iter().max().map(|most| *most as f64);
+    let most = runs.bad_chunks.iter().max().map(|most| *most as f64);
     let claim = "one of three poisoned: bad chunks until it is left, most of a run";
     context.check(Check::within(claim, 1.0, BAD_CHUNKS_MAX, most).of_any_machine());
     // Until it is killed it brings its share.
@@ -103,8 +143,14 @@ pub fn run(context: &mut Context) -> Result<()> {
     let claim = "one of three killed at 0.4: rate / what the links allow";
     let check = Check::at_least(claim, 0.9, of(Case::Killed).map(|rate| rate / left));
     context.check(check.beside(&late_in(Case::Killed)));
-    context.note("holders and reader share the processors of one machine; TLS and BLAKE3 throughout");
-    Ok(())
+    for other in Several::ALL {
+        if let Some((ours, theirs)) = of(Case::All).zip(of(Case::By(other))) {
+            let claim = format!("three holders: rate / that of {} from the same three", other.name());
+            let said = format!("{} (it has {} of the sum)", shown(ours / theirs), shown(theirs / sum));
+            context.check(Check::told(claim, "", said).beside(&late_in(Case::By(other))));
+        }
+    }
+    context.note("holders and reader share the processors of one machine; ours with TLS and BLAKE3, others without");
 }
 
 impl<'a> Stand<'a> {
@@ -135,12 +181,24 @@ impl<'a> Stand<'a> {
     }
 
     fn run(&mut self, case: Case, killed_after: f64) -> Result<Ended> {
+        let delivered = self.path("delivered");
+        let _ = fs::remove_dir_all(&delivered);
+        let ended = match case {
+            Case::By(other) => self.run_other(other)?,
+            _ => self.run_ours(case, killed_after)?,
+        };
+        let is_same = same(&self.path("one/set"), &delivered.join("set")).unwrap_or(false);
+        if !is_same {
+            return Err(Error::new(Kind::Failed, "copy", case.name(), "what was delivered is not the set"));
+        }
+        Ok(ended)
+    }
+
+    fn run_ours(&mut self, case: Case, killed_after: f64) -> Result<Ended> {
         for (holder, name) in HOLDERS.into_iter().enumerate() {
             let root = if case == Case::Poisoned && holder == 1 { "two-poisoned" } else { name };
             self.endpoints.serve(HOLDERS[holder], &format!("home-{root}"), root, &[])?;
         }
-        let delivered = self.path("delivered");
-        let _ = fs::remove_dir_all(&delivered);
         let mut args = vec!["--fsync", "never", "--digest", "blake3"];
         let sources = HOLDERS.map(|holder| format!("{holder}:set"));
         match case {
@@ -153,12 +211,26 @@ impl<'a> Stand<'a> {
             std::thread::sleep(Duration::from_secs_f64(killed_after));
             self.endpoints.kill(HOLDERS[1]);
         }
-        let ended = self.endpoints.end(running, &case.name())?;
-        let is_same = same(&self.path("one/set"), &delivered.join("set")).unwrap_or(false);
-        if !is_same {
-            return Err(Error::new(Kind::Failed, "copy", case.name(), "what was delivered is not the set"));
+        self.endpoints.end(running, &case.name())
+    }
+
+    /// From servers of its own at the same holders.
+    fn run_other(&self, other: Several) -> Result<Ended> {
+        let (mut running, mut servers) = (Vec::new(), Vec::new());
+        for holder in HOLDERS {
+            let (address, tree) = (self.endpoints.lab.address_v4(holder)?, self.path(holder));
+            let name = format!("{}-{holder}", other.name());
+            let (server, ready) = other.server(address, &tree, &self.path(&name))?;
+            running.push(self.endpoints.beside(holder, &server, &ready, &name)?);
+            servers.push((address, tree));
         }
-        Ok(ended)
+        let to = self.path("delivered");
+        fs::create_dir(&to).map_err(Error::io("create", &to))?;
+        let client = other.client(&servers, "set", self.bytes, &to)?;
+        let client = self.endpoints.launch(self.endpoints.lab.exec("reader", &client)?)?;
+        let ended = self.endpoints.end(client, other.name())?;
+        // It tells of no events.
+        Ok(Ended { event: "null".into(), ..ended })
     }
 }
 

@@ -9,13 +9,13 @@ use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
-use lab::scenario::Change;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::context::Context;
 use super::endpoints::{Ended, Endpoints};
 use super::judge::{Check, median, shown};
+use super::outage;
 use crate::error::{Error, Result};
 
 const MBIT: u64 = 1_000_000;
@@ -65,7 +65,7 @@ impl Fault {
         match self {
             Fault::Killed => stand.kill(LONE),
             Fault::Stopped => signal(stand, Signal::STOP)?,
-            Fault::Cut => cut(stand, true)?,
+            Fault::Cut => stand.cut(LONE, true)?,
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Fault {
         match self {
             Fault::Killed => stand.serve(LONE, &format!("home-{LONE}"), "from", &[]),
             Fault::Stopped => signal(stand, Signal::CONT),
-            Fault::Cut => cut(stand, false),
+            Fault::Cut => stand.cut(LONE, false),
         }
     }
 }
@@ -88,11 +88,6 @@ fn signal(stand: &Endpoints, signal: Signal) -> Result<()> {
         kill_process(pid, signal).map_err(Error::io("signal", LONE))?;
     }
     Ok(())
-}
-
-fn cut(stand: &Endpoints, is_down: bool) -> Result<()> {
-    let change = Change { down: Some(is_down), ..Change::default() };
-    Ok(stand.lab.set(LONE, &[(None, change)])?)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,8 +137,13 @@ impl Raw {
     }
 }
 
-/// S0 figure 12.
-pub fn scaling(context: &mut Context) -> Result<()> {
+/// S0 figure 12. The outage comes first: the events of the laboratory after it take the place of its own.
+pub fn cluster(context: &mut Context) -> Result<()> {
+    let outage = outage::run(context);
+    scaling(context).and(outage)
+}
+
+fn scaling(context: &mut Context) -> Result<()> {
     let rate = context.options.bits_per_second.unwrap_or(50 * MBIT);
     let most = *NUMBERS.last().expect("there are some");
     let senders = names("h", most);

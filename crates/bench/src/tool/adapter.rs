@@ -402,6 +402,13 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_can_be_read() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fpsync.toml");
+        let fpsync = Adapter::read(&file).unwrap();
+        assert_eq!((fpsync.name(), fpsync.guards().is_digested), ("fpsync", true));
+    }
+
+    #[test]
     fn a_missing_program_is_named_with_the_way_to_get_it() {
         let text = "[client]\ncommand = ['x']\n".to_owned();
         let mut adapter = read(&text).unwrap();

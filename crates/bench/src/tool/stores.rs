@@ -77,6 +77,8 @@ fn of_variant(tool: &Adapter, variant: &Variant) -> Adapter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
 
     #[test]
     fn every_store_is_described_with_our_program_and_with_rivals_that_can_be_named() {
@@ -92,5 +94,24 @@ mod tests {
             assert!(at_store(name, &variants, &["scp".into()]).err().unwrap().chain().contains(&rival));
         }
         assert!(at_store("gs", &variants, &[]).err().unwrap().chain().contains("s3, dav, sftp, gsiftp"));
+    }
+
+    /// Version 1 knows nothing of the setting that chooses the client, and takes it all the same.
+    #[test]
+    fn no_aws_cli_but_version_2_is_raced() {
+        let file: StoreFile = toml::from_str(STORES[0].1).unwrap();
+        let words = file.tool.into_iter().find(|tool| tool.name == "aws-cli").unwrap().version;
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("aws");
+        for (said, is_raced) in [("aws-cli/2.9.19 Python/3.11.2", true), ("aws-cli/1.45.11 Python/3.11.7", false)] {
+            std::fs::write(&program, format!("#!/bin/sh\necho {said}\n")).unwrap();
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let path = format!("{}:/usr/bin:/bin", dir.path().display());
+            let output = Command::new(&words[0]).args(&words[1..]).env("PATH", path).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.success(), is_raced, "{told}");
+            // By that a race tells what is missing, and how to get it.
+            assert!(told.contains(said) && told.contains("unable to access") != is_raced, "{told}");
+        }
     }
 }

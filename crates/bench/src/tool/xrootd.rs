@@ -10,7 +10,7 @@ use super::{Bed, Class, Guards, Set, Tool, make_writable_dir, version_of};
 use crate::error::{Error, Result};
 use crate::process::Ready;
 
-const PORT: u16 = 1094;
+pub(super) const PORT: u16 = 1094;
 
 pub struct Xrootd;
 
@@ -41,18 +41,7 @@ impl Tool for Xrootd {
     }
 
     fn server(&self, bed: &Bed) -> Result<Option<(Command, Ready)>> {
-        let dir = bed.workspace.join("xrootd");
-        make_writable_dir(&dir)?;
-        let (configuration, shown) = (dir.join("xrootd.cf"), dir.display());
-        let text = format!(
-            "xrd.port {PORT}\nxrd.network nodnr norpipa\nall.export {}\nall.adminpath {shown}\nall.pidpath {shown}\n",
-            bed.delivered.display(),
-        );
-        std::fs::write(&configuration, text).map_err(Error::io("write", &configuration))?;
-        let mut command = Command::new("xrootd");
-        // It refuses to run as root; deliveries are writable for all.
-        command.args(["-I", "v4", "-R", "nobody", "-c"]).arg(configuration);
-        Ok(Some((command, Ready::Listens(PORT))))
+        serve(bed.delivered, &bed.workspace.join("xrootd")).map(Some)
     }
 
     fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command {
@@ -66,6 +55,21 @@ impl Tool for Xrootd {
         }
         command
     }
+}
+
+/// What serves a tree, in the foreground; its directory is made anew.
+pub(super) fn serve(tree: &Path, dir: &Path) -> Result<(Command, Ready)> {
+    make_writable_dir(dir)?;
+    let (configuration, shown) = (dir.join("xrootd.cf"), dir.display());
+    let text = format!(
+        "xrd.port {PORT}\nxrd.network nodnr norpipa\nall.export {}\nall.adminpath {shown}\nall.pidpath {shown}\n",
+        tree.display(),
+    );
+    std::fs::write(&configuration, text).map_err(Error::io("write", &configuration))?;
+    let mut command = Command::new("xrootd");
+    // It refuses to run as root; deliveries are writable for all.
+    command.args(["-I", "v4", "-R", "nobody", "-c"]).arg(configuration);
+    Ok((command, Ready::Listens(PORT)))
 }
 
 impl Xrootd {

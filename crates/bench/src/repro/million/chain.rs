@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::scenario::Change;
 use serde_json::{Value, json};
 
 use super::super::context::Context;
@@ -158,10 +157,9 @@ impl<'s, 'a> Chain<'s, 'a> {
                 self.start(process)
             }
             Event::Cut => {
-                let cut = |down| self.stand.lab.set(CUT, &[(None, Change { down: Some(down), ..Change::default() })]);
-                cut(true)?;
+                self.stand.cut(CUT, true)?;
                 thread::sleep(CUT_FOR);
-                Ok(cut(false)?)
+                self.stand.cut(CUT, false)
             }
         }
     }
@@ -252,11 +250,11 @@ fn none_after(mut events: impl Iterator<Item = (f64, Event)>) -> Result<()> {
     Err(Error::new(Kind::Failed, "disturb", "the run", said))
 }
 
-/// Of the hub's answers for one run: how often a running job said nothing of what limits it or is waited for, of how many, and how often it was
-/// told to be less far than before.
+/// Of the hub's answers for one run: how often a running job said nothing of what limits it or is waited for, twice in a row, of how many, and
+/// how often it was told to be less far than before.
 pub fn told(raw: &str, run: &str) -> [usize; 3] {
     let lines = raw.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let (mut mute, mut all, mut fell, mut before) = (0, 0, 0, 0);
+    let (mut mute, mut all, mut fell, mut before, mut was_mute) = (0, 0, 0, 0, false);
     for line in lines.filter(|line| line["run"] == run && line["job"].is_object()) {
         let job = &line["job"];
         let reached = job["bytes_reached"].as_u64().unwrap_or(0);
@@ -264,7 +262,9 @@ pub fn told(raw: &str, run: &str) -> [usize; 3] {
         before = reached;
         if job["status"] == "running" {
             all += 1;
-            mute += usize::from(job["bottleneck"].as_str().unwrap_or_default().is_empty());
+            let is_mute = job["bottleneck"].as_str().unwrap_or_default().is_empty();
+            mute += usize::from(is_mute && was_mute);
+            was_mute = is_mute;
         }
     }
     [mute, all, fell]
@@ -301,9 +301,10 @@ mod tests {
             line("a", r#"{"status":"queued"}"#),
             line("a", r#"{"status":"running","bottleneck":"limited by memory","bytes_reached":9}"#),
             line("a", r#"{"status":"running","bytes_reached":8}"#),
+            line("a", r#"{"status":"running","bytes_reached":8}"#),
             line("a", "null"),
             line("b", r#"{"status":"running"}"#),
         ];
-        assert_eq!([told(&raw.join("\n"), "a"), told(&raw.join("\n"), "c")], [[1, 2, 1], [0, 0, 0]]);
+        assert_eq!([told(&raw.join("\n"), "a"), told(&raw.join("\n"), "c")], [[1, 3, 1], [0, 0, 0]]);
     }
 }
