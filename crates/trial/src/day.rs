@@ -27,10 +27,12 @@ use town::{FAULTS, Fault, REST, ROLES, Role, Town};
 use work::{CHECK, USERS, Work, bytes_of, compared_bytes};
 
 const LOOK: Duration = Duration::from_millis(500);
-/// Of the time: until when jobs are handed in, from when on the program changes as soon as a job runs, and until when faults come.
+/// Of the time: until when jobs are handed in, from when on the program changes as soon as a job runs, and until when faults come; the
+/// processes that live from then on work for a while before they are held against what they held.
 const HANDED_IN_BY: f64 = 0.6;
 const UPGRADED_AT: f64 = 0.05;
-const FAULTS_UNTIL: f64 = 0.75;
+const FAULTS_UNTIL: f64 = 0.45;
+const UPGRADED: &str = "day, every process replaced by one of another program";
 /// Faults that come once, beside those that are drawn.
 const ONCE: [(f64, Fault); 2] = [(0.15, Fault::Full), (0.3, Fault::Away)];
 /// With what a move ends that finds nothing left of its source.
@@ -38,9 +40,10 @@ const GONE: [Exit; 2] = [Exit::SourceDirectoryNotFound, Exit::SourceFileNotFound
 /// How long the rest may take, in times of the whole; jobs wait longer and longer between attempts.
 const PATIENCE: f64 = 3.0;
 const FAULTS_MIN: u32 = 6;
+const FAULT_EVERY: Duration = Duration::from_secs(22);
 /// By then a process has grown to what it needs; in a short day a tenth of it.
 const SETTLED: Duration = Duration::from_secs(60);
-/// How far the share of a user may be from a fifth, of the whole. The queue's smallest turn is a job: where one is more than this, one job.
+/// How far the share of a user may be from a fifth, of the whole, beside one job, which is the queue's smallest turn.
 const SHARE_OFF_MAX: f64 = 0.05;
 /// What the storage that is made full holds otherwise, beside all that moves.
 const ROOM_BYTES: u64 = 256 << 20;
@@ -89,18 +92,28 @@ pub fn run(args: &Args) -> Result<Tally> {
     let bits_per_second = bytes as f64 * 8.0 / (day.as_secs_f64() * 0.4);
     let mut town = Town::build(programs, dir.path(), bits_per_second as u64, 2 * bytes + ROOM_BYTES, args.seed)?;
     let work = Work::make(&|site| town.root(site), args.jobs, args.seed)?;
-    let diary = live(args, &mut town, &work, day)?;
+    let mut diary = Diary::default();
+    let ended = live(args, &mut town, &work, day, &mut diary);
     let mut tally = Tally::new("trial day");
     tally.figures.extend(town.programs().told().map(|(name, text)| (name.to_owned(), text)));
     let replay = format!("trial day --minutes {} --jobs {} --seed {}", args.minutes, args.jobs, args.seed);
-    town.rest(SETTLED.min(day / 10))?;
-    let (outcome, inert) = (judge(&town, &work, &diary, &mut tally, SETTLED.min(day / 10))?, Outcome::Inert);
+    let settled = SETTLED.min(day / 10);
+    let rested = ended.and_then(|()| town.rest(settled));
+    let mut outcome = judge(&town, &work, &diary, &mut tally, settled)?;
+    if let Err(error) = rested {
+        outcome = Outcome::Violated(match outcome {
+            Outcome::Violated(more) => format!("{error:#}; {more}"),
+            _ => format!("{error:#}"),
+        });
+    }
+    let inert = Outcome::Inert;
     for (class, faults) in ONCE.map(|(_, fault)| fault.class()) {
         tally.plan(class, faults);
     }
+    tally.plan(UPGRADED, &[]);
     // The same program at another place is none that replaced it.
     let upgraded = if town.programs().is_upgrade() { &outcome } else { &inert };
-    tally.count("day, every process replaced by one of another program", &[], upgraded, &replay);
+    tally.count(UPGRADED, &[], upgraded, &replay);
     for fault in FAULTS.into_iter().chain(ONCE.map(|(_, fault)| fault)) {
         let (class, faults) = fault.class();
         let has_fired = fault != Fault::Full || diary.has_waited_for_space;
@@ -114,11 +127,11 @@ pub fn run(args: &Args) -> Result<Tally> {
 }
 
 /// From the first job that is handed in to the last that has ended.
-fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diary> {
-    let (began, mut random, mut diary) = (Instant::now(), Random::new(args.seed), Diary::default());
+fn live(args: &Args, town: &mut Town, work: &Work, day: Duration, diary: &mut Diary) -> Result<()> {
+    let (began, mut random) = (Instant::now(), Random::new(args.seed));
     let at = |share: f64| day.mul_f64(share);
     let mut due = work.due(at(HANDED_IN_BY), &mut random);
-    let every = at(FAULTS_UNTIL) / FAULTS_MIN.max((args.minutes * 2) as u32);
+    let every = FAULT_EVERY.min(at(FAULTS_UNTIL) / FAULTS_MIN);
     let mut next_fault = every;
     let mut once = ONCE.into_iter().peekable();
     loop {
@@ -140,7 +153,7 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
             None
         } else if let Some((_, fault)) = once.next_if(|(share, _)| now >= at(*share)) {
             Some(fault)
-        } else if now >= next_fault && now < at(FAULTS_UNTIL) {
+        } else if diary.ran_on.is_some() && now >= next_fault && now < at(FAULTS_UNTIL) {
             Some(FAULTS[random.below(FAULTS.len() as u64) as usize])
         } else {
             None
@@ -157,12 +170,13 @@ fn live(args: &Args, town: &mut Town, work: &Work, day: Duration) -> Result<Diar
         if is_time && fault.is_none() && diary.ran_on.is_none() && !town.stays_away()? {
             diary.ran_on = Some(running(&diary.jobs));
             town.upgrade()?;
+            next_fault = began.elapsed() + every;
         }
         let is_over = due.is_empty() && diary.ran_on.is_some() && now >= at(FAULTS_UNTIL) && !town.stays_away()?;
         let has_all = diary.jobs.len() >= work.len() && diary.jobs.iter().all(|job| job["ended"].is_string());
         if is_over && has_all || now > day.mul_f64(PATIENCE) {
             diary.seconds = now.as_secs_f64();
-            return Ok(diary);
+            return Ok(());
         }
         std::thread::park_timeout(LOOK);
     }
@@ -269,7 +283,7 @@ fn unfair(diary: &Diary, work: &Work, tally: &mut Tally) -> Option<String> {
         return Some("what was handed in at first never arrived: what each user had of it is not known".into());
     };
     let all = shares.values().sum::<u64>() as f64;
-    let allowed = SHARE_OFF_MAX.max(work.largest() as f64 / all);
+    let allowed = SHARE_OFF_MAX + work.largest() as f64 / all;
     let of: Vec<f64> = shares.values().map(|bytes| *bytes as f64 / all).collect();
     let fair = 1.0 / USERS.len() as f64;
     let off = of.iter().map(|share| (share - fair).abs()).fold(0.0, f64::max);

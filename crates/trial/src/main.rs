@@ -110,6 +110,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let out = arguments.out.as_deref();
     let (name, ran): (&str, anyhow::Result<Tally>) = match &arguments.command {
+        Command::Simulate(arguments) if arguments.hosts => ("simulate-hosts", simulate::run(arguments)),
         Command::Simulate(arguments) => ("simulate", simulate::run(arguments)),
         Command::CrashStates(arguments) => ("crash-states", simulate::crash_states(arguments)),
         Command::Museum(arguments) => ("museum", museum::run(arguments)),

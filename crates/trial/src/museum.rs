@@ -9,7 +9,7 @@ mod suites;
 use crate::record::{MUTANT_PREFIX, Outcome, Tally};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-pub use list::MUTANTS;
+pub use list::{BY_HOSTS, HOSTS, MUTANTS};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -77,23 +77,33 @@ pub fn run(arguments: &Arguments) -> Result<Tally> {
     search.check_healthy(&chosen)?;
     let mut caught = 0;
     for (name, bug, layer) in chosen.iter().copied() {
-        let evidence = search.catch(name, *layer)?;
-        caught += usize::from(evidence.is_some());
-        let said = match &evidence {
-            Some(evidence) => format!("caught by {}: {evidence}", layer.name()),
-            None => format!("MISSED by {}", layer.name()),
-        };
+        let (mut said, mut is_caught) = (Vec::new(), true);
+        for layer in layers_of(name, *layer) {
+            let evidence = search.catch(name, layer)?;
+            is_caught &= evidence.is_some();
+            said.push(match evidence {
+                Some(evidence) => format!("caught by {}: {evidence}", layer.name()),
+                None => format!("MISSED by {}", layer.name()),
+            });
+        }
+        let said = said.join("; ");
+        caught += usize::from(is_caught);
         println!("{name} ({bug}): {said}");
         tally.figures.insert(figure(name), said);
-        let outcome = match evidence {
-            Some(_) => Outcome::Survived,
-            None => Outcome::Violated(format!("nothing notices {name}")),
+        let outcome = match is_caught {
+            true => Outcome::Survived,
+            false => Outcome::Violated(format!("something that has to notice {name} does not")),
         };
         tally.count("mutants caught", &[], &outcome, &format!("cargo run --release -p trial -- museum {name}"));
     }
     tally.figures.insert("mutants caught".into(), format!("{caught} of {}", chosen.len()));
     tally.seconds = began.elapsed().as_secs_f64();
     Ok(tally)
+}
+
+/// Everything that has to notice a mutant.
+fn layers_of(name: &str, layer: Layer) -> Vec<Layer> {
+    std::iter::once(layer).chain(BY_HOSTS.contains(&name).then_some(HOSTS)).collect()
 }
 
 /// How far something that notices is looked for, and in which builds of the tests.
@@ -107,9 +117,9 @@ impl Search {
     /// against a run without the mutant as it is tried.
     fn check_healthy(&self, chosen: &[&(&str, &str, Layer)]) -> Result<()> {
         let mut layers: Vec<Layer> = Vec::new();
-        for (_, _, layer) in chosen {
-            if !matches!(layer, Simulation(_)) && !layers.contains(layer) {
-                layers.push(*layer);
+        for layer in chosen.iter().flat_map(|(name, _, layer)| layers_of(name, *layer)) {
+            if !matches!(layer, Simulation(_)) && !layers.contains(&layer) {
+                layers.push(layer);
             }
         }
         for layer in layers {
@@ -221,6 +231,7 @@ mod tests {
         assert_eq!(listed.len(), MUTANTS.len(), "a mutant is listed twice");
         assert_eq!(switches, listed);
         assert!(MUTANTS.len() >= 40);
+        assert!(BY_HOSTS.iter().all(|name| listed.contains(*name)));
     }
 
     fn gather(dir: &std::path::Path, switches: &mut std::collections::BTreeSet<String>) {

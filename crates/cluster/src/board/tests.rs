@@ -1,5 +1,7 @@
 //! Every schedule of three hosts, three bundles and two losses; and by seed a world in which answers are lost, hosts stand still and
 //! go on, and the source changes meanwhile.
+//!
+//! `THALWEG_TEST_BOARD_SEEDS` says how many seeds.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -180,6 +182,39 @@ fn an_idle_host_finds_the_claim_that_is_late_and_not_its_own() {
 }
 
 #[test]
+fn of_64_hosts_that_ask_for_three_bundles_three_work_and_what_is_late_goes_to_one_other_at_a_time() {
+    const CROWD: usize = 64;
+    const EVERY_MS: usize = 200;
+    let ask = |board: &mut Board<usize>, host: usize, now_ms: u64| {
+        if let Some(late) = board.late(host, now_ms) {
+            assert!(board.lose(late));
+        }
+        board.claim(host, (CROWD, 0..u64::MAX), now_ms, &mut |_| true)
+    };
+    let mut board = board(&[1 << 20; 3]);
+    let mut pages = Vec::new();
+    for now_ms in (0..20_000).step_by(EVERY_MS) {
+        pages.extend((0..CROWD).filter_map(|host| ask(&mut board, host, now_ms)));
+    }
+    let bundles: Vec<_> = pages.iter().map(|page| page.bundles.clone()).collect();
+    assert_eq!(bundles, [[0], [1], [2]], "nobody who has nothing takes what another has");
+    for page in &pages[..2] {
+        assert_eq!(board.commit(page.epoch, 20_000), Commit::Done);
+    }
+    // The third stands still, as does whoever is given its bundle next.
+    let mut taken = Vec::new();
+    for now_ms in (20_000..200_000).step_by(EVERY_MS) {
+        let pages = (0..CROWD).filter_map(|host| ask(&mut board, host, now_ms));
+        taken.extend(pages.map(|page| (now_ms, page.epoch)));
+    }
+    assert_eq!(taken.iter().map(|(at_ms, _)| *at_ms).collect::<Vec<_>>(), [80_200, 160_400]);
+    assert_eq!([pages[2].epoch, taken[0].1].map(|late| board.commit(late, 200_000)), [Commit::Fenced; 2]);
+    assert_eq!(board.commit(taken[1].1, 200_000), Commit::Done);
+    assert!(board.is_over());
+    assert_eq!(board.counts(), Counts { open: 0, all: 3, done: 3, aside: 0 });
+}
+
+#[test]
 fn a_claim_of_which_everything_was_there_says_nothing_of_how_long_others_take() {
     let mut board = board(&[1 << 20, 1 << 20, 1 << 20]);
     let [first, second, third] = [0, 1, 2].map(|host| claim(&mut board, host, 0).unwrap());
@@ -308,9 +343,14 @@ fn simulate(seed: u64, rules: Rules) -> Result<Counts, String> {
     }
 }
 
+fn seeds() -> u64 {
+    let named = std::env::var("THALWEG_TEST_BOARD_SEEDS").ok();
+    named.map_or(10_000, |text| text.parse().expect("THALWEG_TEST_BOARD_SEEDS is a number of seeds"))
+}
+
 #[test]
 fn by_seed_nothing_older_appears_over_something_newer_and_nothing_counts_twice() {
-    for seed in 1..=10_000 {
+    for seed in 1..=seeds() {
         simulate(seed, Rules { is_fenced: true }).unwrap();
     }
     // In the world as it is set up here, that does not hold without it.

@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long something stands still, a path is cut, or a destination full.
+/// How long something stands still, or a path is cut.
 const PAUSE: Duration = Duration::from_secs(3);
+const FULL: Duration = Duration::from_secs(15);
 const AWAY: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long the hub may be away for those who hand in.
@@ -91,7 +92,7 @@ impl Fault {
             Fault::Cut => ("day, the path cut for 3 s", &["F100"]),
             Fault::Lossy => ("day, one packet in a hundred lost for 3 s", &["F098"]),
             Fault::Away => ("day, an endpoint away for a minute", &["F102"]),
-            Fault::Full => ("day, a destination full for 3 s", &["F070"]),
+            Fault::Full => ("day, a destination full for 15 s", &["F070"]),
         }
     }
 }
@@ -247,7 +248,12 @@ impl Town {
                 self.away_until = Some(Instant::now() + AWAY);
                 Ok(())
             }
-            Fault::Full => for_a_while(&|is_full| self.storage.fill(is_full)),
+            // Longer than a failed job waits before it is tried again.
+            Fault::Full => {
+                self.storage.fill(true)?;
+                std::thread::sleep(FULL);
+                self.storage.fill(false)
+            }
             Fault::Cut => for_a_while(&|down| link(Change { down: Some(down), ..Change::default() })),
             Fault::Lossy => {
                 for_a_while(&|is| link(Change { loss: Some(if is { 0.01 } else { 0.0 }), ..Change::default() }))

@@ -3,7 +3,8 @@
 //! A seed makes a small source, options, and faults for up to four attempts of the same job; `disk` and `network` put them
 //! in, `expect` says what an attempt may come to under each, and `reference` is the specification that every state is
 //! held against, the states of `image` after a power loss included. In mode `safety` only what may never happen is looked
-//! for; in mode `liveness` a clean attempt follows the faults, and has to end with everything in place.
+//! for; in mode `liveness` a clean attempt follows the faults, and has to end with everything in place. Several hosts on
+//! one job have a simulation of their own (`hosts`).
 //!
 //! What the generator cannot do: interleave two threads between two calls to storage that no lock separates; lose part of
 //! a rename; return wrong data from storage that said that it was synced.
@@ -14,6 +15,7 @@ mod disk;
 mod expect;
 mod faults;
 mod growing;
+mod hosts;
 mod image;
 mod metadata;
 mod network;
@@ -68,6 +70,9 @@ pub struct Arguments {
     /// Everything through a buffer on either side
     #[arg(long, conflicts_with = "growing")]
     buffers: bool,
+    /// Several hosts on one job, with a head and with etcd, in place of one that sends and one that receives
+    #[arg(long, conflicts_with_all = ["mode", "growing", "buffers"])]
+    pub hosts: bool,
 }
 
 #[derive(Args)]
@@ -92,6 +97,9 @@ pub enum Mode {
 pub fn run(arguments: &Arguments) -> Result<Tally> {
     if arguments.growing {
         return grow(arguments);
+    }
+    if arguments.hosts {
+        return share(arguments);
     }
     let mode =
         arguments.mode.map_or("", |mode| if mode == Mode::Safety { " --mode safety" } else { " --mode liveness" });
@@ -121,6 +129,24 @@ fn grow(arguments: &Arguments) -> Result<Tally> {
     let one = |seed: u64| growing::run_one(seed, &dir.path().join(format!("growing-{seed}")), arguments.verbose);
     let replay = |seed: u64| format!("cargo run --release -p trial -- simulate --growing --first {seed} --seeds 1");
     each_seed(arguments, "growing", (&one, &replay), &mut tally)?;
+    tally.seconds = began.elapsed().as_secs_f64();
+    Ok(tally)
+}
+
+/// Seeds of several hosts, kept together in either way.
+fn share(arguments: &Arguments) -> Result<Tally> {
+    let mut tally = Tally::new(&format!("trial simulate --hosts --seeds {}", arguments.seeds));
+    let began = Instant::now();
+    let dir = folder(&arguments.work_dir)?;
+    if arguments.seeds >= SEEDS_OF_ALL_CLASSES {
+        hosts::CLASSES.iter().for_each(|(class, faults)| tally.plan(class, faults));
+    }
+    let replay = |seed: u64| format!("cargo run --release -p trial -- simulate --hosts --first {seed} --seeds 1");
+    for (engine, name) in [(hosts::Engine::Head, "hosts with a head"), (hosts::Engine::Etcd, "hosts with etcd")] {
+        let place = |seed: u64| dir.path().join(format!("{engine:?}-{seed}"));
+        let one = |seed: u64| hosts::run_one(seed, engine, &place(seed), arguments.verbose);
+        each_seed(arguments, name, (&one, &replay), &mut tally)?;
+    }
     tally.seconds = began.elapsed().as_secs_f64();
     Ok(tally)
 }
@@ -233,7 +259,9 @@ fn each_seed(
     *tally = counted;
     tally.figures.insert(format!("{name}: seeds"), arguments.seeds.to_string());
     tally.figures.insert(format!("{name}: attempts"), attempts.to_string());
-    tally.figures.insert(format!("{name}: states after a power loss"), states.to_string());
+    if states > 0 {
+        tally.figures.insert(format!("{name}: states after a power loss"), states.to_string());
+    }
     Ok(())
 }
 
@@ -277,6 +305,7 @@ mod tests {
             verbose: false,
             growing: false,
             buffers: false,
+            hosts: false,
         }
     }
 
@@ -312,6 +341,14 @@ mod tests {
         let tally = run(&Arguments { growing: true, ..arguments(40) }).unwrap();
         assert_eq!(tally.violated(), 0, "{}", tally.text());
         assert!(tally.classes.values().filter(|class| class.survived > 0).count() >= 4, "{}", tally.text());
+    }
+
+    #[test]
+    fn several_hosts_bring_each_file_once_under_faults() {
+        let tally = run(&Arguments { hosts: true, ..arguments(60) }).unwrap();
+        assert_eq!(tally.violated(), 0, "{}", tally.text());
+        let fired = tally.classes.values().filter(|class| class.survived > 0).count();
+        assert!(fired >= hosts::CLASSES.len() - 2, "{}", tally.text());
     }
 
     #[test]
