@@ -40,7 +40,7 @@ impl Scanner {
     }
 
     fn found(&self, content: &[u8]) -> Option<&str> {
-        let holds = |form: &Vec<u8>| content.windows(form.len()).any(|window| window == form);
+        let holds = |form: &Vec<u8>| memchr::memmem::find(content, form).is_some();
         self.secrets.iter().find(|(_, forms)| forms.iter().any(holds)).map(|(name, _)| &name[..])
     }
 

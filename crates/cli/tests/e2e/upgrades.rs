@@ -137,10 +137,10 @@ fn hosts_are_upgraded_one_after_the_other_while_they_share_a_copy() {
     if previous().is_none() {
         return;
     }
-    // Slowed down, so that there is a while to do it in.
+    // Slowed down, so that there is a while to do it in: what a host takes before its rate is known lasts 20 s of it.
     let senders = [("a", Previous), ("a2", Previous), ("a3", Present)];
-    let mut site = Mixed::new(&senders, &[("b", Present), ("b2", Previous)], "8Mbit");
-    for at in 0..3000usize {
+    let mut site = Mixed::new(&senders, &[("b", Present), ("b2", Previous)], "32Mbit");
+    for at in 0..8000usize {
         site.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(64 << 10, at as u64));
     }
     site.enrol(Present);
@@ -164,7 +164,7 @@ fn hosts_are_upgraded_one_after_the_other_while_they_share_a_copy() {
         site.at(name, &["contract", "rm", "slow"]);
     }
     let done = site.bed.wait(child).succeeded().done();
-    site.assert_whole(&done, 3000);
+    site.assert_whole(&done, 8000);
     for name in ["a", "a.a2", "a.a3"] {
         assert!(slices(&done, name) > 0, "{done}");
     }

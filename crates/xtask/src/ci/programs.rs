@@ -20,6 +20,8 @@ use crate::workspace::Workspace;
 
 /// More failures than these are not the neighbours' doing.
 const AGAIN_AT_MOST: usize = 4;
+/// Tests that take less are not named in the report.
+const SLOW_TEST_SECONDS_MIN: f64 = 5.0;
 
 /// The programs that cargo says it made.
 pub fn found(artifacts: &str, workspace: &Workspace) -> Result<Vec<Program>> {
@@ -56,8 +58,10 @@ pub fn run(selection: &Selection, ahead: &[&str], step: &Step, surroundings: &Su
         loop {
             let Some(program) = left.lock().expect("no worker panics").pop() else { return Ok(()) };
             let outcome = one(&program, selection, None, ahead, step, surroundings)?;
-            let names =
-                outcome.details.iter().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+            let names = outcome
+                .details
+                .iter()
+                .filter_map(|line| Some(line.strip_prefix("test ")?.split_once(" ... FAILED")?.0));
             let names: BTreeSet<_> = names.map(str::to_owned).collect();
             if names.len() == outcome.failed {
                 again.lock().expect("no worker panics").extend(names.into_iter().map(|name| (program.clone(), name)));
@@ -115,6 +119,8 @@ fn one(
             }
         }
     }
+    // The seconds of each test, which the test programs of this toolchain tell as an unstable option only.
+    command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
     at.prepare(&mut command);
     if !ahead.is_empty() {
         command.env_remove("CI");
@@ -122,8 +128,11 @@ fn one(
     let start = Instant::now();
     command.stdout(log.try_clone().context("share the log")?).stderr(log);
     let is_success = step.is_success(&mut command).with_context(|| format!("run {}", program.path.display()))?;
-    at.ran.lock().expect("no worker panics").push((name.clone(), start.elapsed().as_secs_f64()));
     let log = String::from_utf8_lossy(&fs::read(&path).context("read the log")?).into_owned();
+    let mut ran = at.ran.lock().expect("no worker panics");
+    ran.push((name.clone(), start.elapsed().as_secs_f64()));
+    ran.extend(slow_tests(&log).map(|(test, seconds)| (format!("{name}: {test}"), seconds)));
+    drop(ran);
     let mut outcome = of_tests(is_success, &log);
     if outcome.failed > 0 {
         outcome.details.insert(0, format!("{name}:"));
@@ -140,8 +149,17 @@ fn of_tests(is_success: bool, log: &str) -> Outcome {
     if failed == 0 && (!is_success || count(" ignored") > 0) {
         failed = 1;
     }
-    let details = log.lines().filter(|line| line.starts_with("test ") && line.ends_with("FAILED"));
+    let details = log.lines().filter(|line| line.starts_with("test ") && line.contains(" ... FAILED"));
     Outcome { passed, failed, note: String::new(), details: details.map(str::to_owned).collect() }
+}
+
+/// Tests that took long, as `test NAME ... ok <12.345s>`.
+fn slow_tests(log: &str) -> impl Iterator<Item = (&str, f64)> {
+    log.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        let seconds = rest.split_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
+        (seconds >= SLOW_TEST_SECONDS_MIN).then_some((name, seconds))
+    })
 }
 
 fn number_before(text: &str, label: &str) -> Option<usize> {
@@ -154,7 +172,7 @@ mod tests {
     use super::*;
     use crate::workspace::Package;
 
-    const LOG: &str = "test a ... ok\ntest b ... FAILED\n\
+    const LOG: &str = "test a ... ok <7.250s>\ntest b ... FAILED <0.001s>\n\
         test result: FAILED. 12 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
         noise test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
 
@@ -162,7 +180,8 @@ mod tests {
     fn counts_are_summed_and_failures_named() {
         let outcome = of_tests(false, LOG);
         assert_eq!((outcome.passed, outcome.failed), (15, 1));
-        assert_eq!(outcome.details, ["test b ... FAILED"]);
+        assert_eq!(outcome.details, ["test b ... FAILED <0.001s>"]);
+        assert_eq!(slow_tests(LOG).collect::<Vec<_>>(), [("a", 7.25)]);
     }
 
     #[test]

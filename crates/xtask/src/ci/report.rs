@@ -9,7 +9,7 @@ use serde_json::json;
 use super::step::Done;
 use super::surroundings::Surroundings;
 
-const SLOWEST_SHOWN: usize = 12;
+const SLOWEST_SHOWN: usize = 24;
 
 pub struct Report {
     pub steps: Vec<Done>,
@@ -25,7 +25,7 @@ impl Report {
         self.steps.iter().map(|step| step.outcome.failed).sum()
     }
 
-    /// Steps in their order, builds summed apart, and the slowest test programs.
+    /// Steps in their order, builds summed apart, and the slowest test programs and tests.
     pub fn table(&self, surroundings: &Surroundings) -> String {
         let mut text = format!("\n{:24} {:>8} {:>10}\n", "step", "seconds", "processor");
         let mut row = |name: &str, seconds: f64, processor: f64| {
@@ -39,7 +39,7 @@ impl Report {
         row("compiling, together", compiling, builds().map(|step| step.processor_seconds).sum());
         row("everything else", self.seconds - compiling, 0.0);
         row("all", self.seconds, 0.0);
-        text += "\nslowest test programs\n";
+        text += "\nslowest test programs and tests\n";
         let mut ran = surroundings.ran.lock().expect("no step panics").clone();
         ran.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (name, seconds) in ran.iter().take(SLOWEST_SHOWN) {

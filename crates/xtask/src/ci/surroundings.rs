@@ -94,6 +94,7 @@ impl Surroundings {
         command.envs(previous.is_file().then_some(("THALWEG_PREVIOUS_BIN", previous)));
         // Of what copies have to do without: seconds where nobody says anything.
         command.envs((self.extent == Extent::Full).then_some(("THALWEG_TEST_OUTAGE_SECONDS", "60")));
+        command.envs((self.extent == Extent::Full).then_some(("THALWEG_TEST_BOARD_SEEDS", "100000")));
         // A test that cannot run here fails and says what is missing (`needs`).
         command.envs((self.extent != Extent::Quick).then_some(("CI", "true")));
         command.env("CARGO_TERM_COLOR", "never").env("RUSTDOCFLAGS", "-D warnings").stdin(Stdio::null());

@@ -1,20 +1,30 @@
-//! Keys and tokens of stores: in no argument, output, log or file of a run, also where it is refused, sent elsewhere or killed.
+//! Keys, tokens and passwords of stores: in no argument, output, log or file of a run, also where it is refused, sent
+//! elsewhere or killed.
 //!
-//! The client has the keys of its bucket from its environment, and its token from a file; an endpoint has keys from a file.
+//! The client has the keys of its bucket from its environment, tokens and a password from files, and macaroons from the
+//! servers; an endpoint has keys from a file.
+
+#[path = "../../../../foreign/tests/ftp_fake/mod.rs"]
+#[expect(dead_code, reason = "most of its lies are for the tests of FTP itself")]
+mod ftp_fake;
 
 use super::{Scanner, arguments};
 use crate::bed::{Bed, Ran, Server, noise, signal, until};
-use fakes::dav::Manners;
+use fakes::dav::{MACAROON, Manners};
 use fakes::http::{Asked, Said};
 use fakes::{BUCKET, Fake, SECRET};
 use rustix::process::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SESSION: &str = "session-token-4f1c9a7e2b";
 const TOKEN: &str = "bearer-token-83d06b5c1f";
+const OTHER_TOKEN: &str = "bearer-token-of-another-5a29e7c0";
+const PASSWORD: &str = "ftp-password-5be2716f0d";
 const WRONG: &str = "wrong-secret-c27a9e40d8";
 
 /// Runs a command to its end, with everything in its log; meanwhile nothing that runs has a secret among its arguments.
@@ -177,4 +187,111 @@ fn a_bearer_token_is_in_no_argument_output_log_or_file_and_goes_to_no_other_host
     assert_eq!(fs::read(bed.path("back/small")).unwrap(), b"small");
     assert_eq!(*abroad.lock().unwrap(), 0, "the token went to another host");
     scanner.clean_files(bed.dir.path(), &["token", "large"]);
+}
+
+#[test]
+fn a_macaroon_between_two_servers_and_their_tokens_are_in_no_argument_output_log_or_file() {
+    let bed = Bed::new();
+    let built = !bed.run(&["ls", "dav://127.0.0.1:1/"]).stderr.contains("has no WebDAV");
+    if !needs::met(built, "the program was built without --features full") {
+        return;
+    }
+    let handed = Arc::new(Mutex::new(0));
+    // One that takes its own token and its macaroon, and fetches nothing into `sent`: the other one is to send that.
+    let site = |name: &str, token: &'static str| {
+        let handed = handed.clone();
+        let guard = move |asked: &Asked| -> Option<Said> {
+            let given = asked.header("authorization").and_then(|given| given.strip_prefix("Bearer "));
+            *handed.lock().unwrap() += u32::from(given == Some(MACAROON));
+            let is_to_fetch = asked.target.starts_with("/sent/") && asked.header("source").is_some();
+            match given == Some(token) || given == Some(MACAROON) {
+                false => Some(Said::new(401, b"")),
+                true => is_to_fetch.then(|| Said::new(405, b"")),
+            }
+        };
+        fs::create_dir(bed.path(name)).unwrap();
+        let manners = Manners { decodes: true, keeps: true, takes_times: true, ..Manners::default() };
+        let address = fakes::dav::start(&bed.path(name), manners, Arc::new(guard));
+        let file = bed.write(&format!("{name}.token"), token.as_bytes());
+        let table = format!("[stores.{name}]\nkind = \"dav\"\nendpoint = \"dav://{address}\"\n");
+        (format!("dav://{address}/"), format!("{table}token_file = \"{}\"\n", file.display()))
+    };
+    let ((first, of_first), (second, of_second)) = (site("first", TOKEN), site("second", OTHER_TOKEN));
+    bed.write("client/config_home/thalweg/config.toml", [of_first, of_second].concat().as_bytes());
+    let secrets = [("token", TOKEN), ("other", OTHER_TOKEN), ("macaroon", MACAROON)];
+    let scanner = Scanner::of(secrets.map(|(name, secret)| (name, secret.as_bytes())));
+    assert_eq!(scanner.found(&fs::read(bed.path("second.token")).unwrap()), Some("other"), "it finds what is there");
+    let content = noise(2 << 20, 7);
+    bed.write("first/in/large", &content);
+    let from = format!("{first}in/");
+    for (directory, told) in [("fetched", "the destination fetched them"), ("sent", "the source sent them")] {
+        let before = *handed.lock().unwrap();
+        let to = format!("{second}{directory}/");
+        let command = bed.command("client", &["cp", "--json", "--explain", "-vvv", &from, &to]);
+        let ran = watched(&bed, &scanner, command).succeeded();
+        let done = ran.done();
+        assert_eq!(done["store_copied_bytes"], 2 << 20, "{done}: {}", ran.stderr);
+        assert!(done["notes"].to_string().contains(told), "{done}");
+        assert!(*handed.lock().unwrap() > before, "no server had the macaroon of the other one");
+        assert!(fs::read(bed.path("second").join(directory).join("large")).unwrap() == content);
+    }
+    scanner.clean_files(bed.dir.path(), &["first.token", "second.token", "large"]);
+}
+
+/// An FTP server that lets nobody in and repeats what it was told; its port.
+fn repeating() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut output = stream.try_clone().unwrap();
+            let _ = output.write_all(b"220 ready\r\n");
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let code = if line.starts_with("USER ") { 331 } else { 530 };
+                let _ = output.write_all(format!("{code} you said {line}\r\n").as_bytes());
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_password_for_ftp_is_in_no_argument_output_log_or_file_where_the_server_repeats_it_too() {
+    let bed = Bed::new();
+    let built = !bed.run(&["ls", "ftp://me:x@far/"]).stderr.contains("has no GridFTP");
+    if !needs::met(built, "the program was built without --features full") {
+        return;
+    }
+    let fake = ftp_fake::start(ftp_fake::Lie::Nothing);
+    let servers = [("taking", fake.port, PASSWORD), ("repeating", repeating(), WRONG)];
+    let tables = servers.map(|(name, port, password)| {
+        let text = format!("machine 127.0.0.1 login me password {password}\n");
+        let file = bed.write(&format!("{name}.netrc"), text.as_bytes());
+        let table = format!("[stores.{name}]\nkind = \"gridftp\"\nendpoint = \"ftp://127.0.0.1:{port}\"\n");
+        format!("{table}credentials_file = \"{}\"\n", file.display())
+    });
+    bed.write("client/config_home/thalweg/config.toml", tables.concat().as_bytes());
+    let scanner = Scanner::of([("password", PASSWORD.as_bytes()), ("wrong", WRONG.as_bytes())]);
+    assert_eq!(scanner.found(&fs::read(bed.path("taking.netrc")).unwrap()), Some("password"), "it finds what is there");
+    bed.write("t/small", b"small");
+    let [there, closed] = servers.map(|(_, port, _)| format!("ftp://127.0.0.1:{port}/d/"));
+    for (args, code, said) in [
+        (&["cp", "--json", "--explain", "-vvv", "t/", &there][..], 0, ""),
+        (&["cp", "-vvv", &there, "back/"], 0, ""),
+        (&["ls", "-l", &there], 0, ""),
+        (&["doctor", &there], 0, ""),
+        (&["cp", "--json", "-vvv", "t/", &closed], 41, "530 you said PASS ..."),
+        (&["cp", "-vvv", &closed, "x"], 41, "530 you said PASS ..."),
+        (&["ls", &closed], 41, "530 you said PASS ..."),
+        (&["doctor", &closed], 41, "530 you said PASS ..."),
+    ] {
+        let ran = watched(&bed, &scanner, bed.command("client", args));
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
+        let output = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.stderr.contains(said) || output.contains(said), "{args:?}: {}", ran.stderr);
+    }
+    let given = fake.heard("PASS");
+    assert!(!given.is_empty() && given.iter().all(|line| line.ends_with(PASSWORD)), "{given:?}");
+    assert_eq!(fs::read(bed.path("back/small")).unwrap(), b"small");
+    scanner.clean_files(bed.dir.path(), &["taking.netrc", "repeating.netrc"]);
 }
