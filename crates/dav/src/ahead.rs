@@ -3,20 +3,20 @@
 //! Invariants: of a lane at most `FILES_MAX` are under way or at hand, those that it reads first; of all lanes of a
 //! server they take `BYTES_MAX` at most, beside one file of each lane, so that no lane waits for another one's. What
 //! came of a file, an error too, is told once, when it is read; what was named before others were is not told any more.
-//! Content that its checksum does not confirm counts for nothing: the file is read as any other one is.
+//! A file that waits for its turn to be asked for with its checksum is waited for, however long that takes; one that is
+//! silent is asked for again.
 //!
-//! Not here: requests, and what the content of other files is compared with (`reading`); how checksums come
-//! (`checksums`).
+//! Not here: requests, and what content is compared with (`reading`); whose turn it is (`digests`).
 
 use crate::listing::Stat;
 use crate::reading::DavFile;
 use crate::site::Site;
 use model::{Extent, Generation, ObjectId};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 use store::SourceFile;
 use web::WIDTH;
 
@@ -24,8 +24,10 @@ use web::WIDTH;
 const FILES_MAX: usize = 2 * WIDTH;
 /// Far more than are on their way over a long and fast path.
 const BYTES_MAX: u64 = 16 << 20;
-/// If nothing comes for so long, a lane asks for its file itself: XRootD 5.5 has a client wait 30 s, now and then.
+/// A lane asks itself for a file of which nothing comes for so long: XRootD 5.5 has a client wait 30 s, now and then.
 const LATE: Duration = Duration::from_secs(2);
+/// How often a lane that waits looks whether its file is late.
+const LOOK: Duration = Duration::from_millis(100);
 const BLOCK_BYTES: u64 = 128 << 10;
 
 /// A file as it was listed.
@@ -41,12 +43,16 @@ pub type Fetched = store::Result<(Vec<u8>, Generation)>;
 /// What came of a file, with the memory that it has until it is read.
 type Came = (Fetched, Option<Room>);
 
+/// Since when something is to come of a file; nothing while it may wait for its turn.
+#[derive(Default)]
+struct Due(Mutex<Option<Instant>>);
+
 /// What one lane reads next.
 pub struct Ahead {
     /// Not asked for yet.
     next: VecDeque<Wanted>,
-    /// Asked for, and not read.
-    asked: HashSet<ObjectId>,
+    /// Asked for, and not read; with what is due, until whoever asks is done.
+    asked: HashMap<ObjectId, Weak<Due>>,
     here: HashMap<ObjectId, Came>,
     tell: Sender<(ObjectId, Came)>,
     coming: Receiver<(ObjectId, Came)>,
@@ -56,7 +62,7 @@ impl Ahead {
     /// Asks for files that are read in this order.
     pub fn begin(site: &Arc<Site>, next: VecDeque<Wanted>) -> Ahead {
         let (tell, coming) = channel();
-        let mut ahead = Ahead { next, asked: HashSet::new(), here: HashMap::new(), tell, coming };
+        let mut ahead = Ahead { next, asked: HashMap::new(), here: HashMap::new(), tell, coming };
         ahead.go_on(site);
         ahead
     }
@@ -70,10 +76,11 @@ impl Ahead {
             if room.is_none() && !self.asked.is_empty() {
                 return self.next.push_front(wanted);
             }
-            self.asked.insert(wanted.id);
+            let due = Arc::new(Due::default());
+            self.asked.insert(wanted.id, Arc::downgrade(&due));
             let (of, tell) = (site.clone(), self.tell.clone());
             site.crew.hand_in(move || {
-                let fetched = fetch(&of, &wanted, wanted.size_bytes);
+                let fetched = fetch(&of, &wanted, wanted.size_bytes, &due);
                 let _ = tell.send((wanted.id, (fetched, room)));
             });
         }
@@ -82,64 +89,63 @@ impl Ahead {
     /// What came of a file that was asked for; of another one, or one that does not come, what comes of asking now for
     /// its first `bytes_max`.
     pub fn take(&mut self, site: &Arc<Site>, wanted: &Wanted, bytes_max: u64) -> Fetched {
-        while self.asked.contains(&wanted.id) && !self.here.contains_key(&wanted.id) {
-            match self.coming.recv_timeout(LATE) {
-                Ok((id, came)) if self.asked.contains(&id) => _ = self.here.insert(id, came),
+        while let Some(due) = self.asked.get(&wanted.id)
+            && !self.here.contains_key(&wanted.id)
+        {
+            // What was told until now is found without waiting.
+            let is_late = due.upgrade().is_none_or(|due| due.is_late());
+            let wait = if is_late { Duration::ZERO } else { LOOK };
+            match self.coming.recv_timeout(wait) {
+                Ok((id, came)) if self.asked.contains_key(&id) => _ = self.here.insert(id, came),
                 // Its lane did not wait for it.
                 Ok(_) => {}
-                Err(_) => break,
+                Err(_) if is_late => break,
+                Err(_) => {}
             }
         }
         self.asked.remove(&wanted.id);
         let came = self.here.remove(&wanted.id).map(|(fetched, _)| fetched);
         self.go_on(site);
-        came.unwrap_or_else(|| fetch(site, wanted, bytes_max))
+        came.unwrap_or_else(|| fetch(site, wanted, bytes_max, &Due::default()))
     }
 }
 
 /// Reads a file without looking at it first: the generation afterwards tells whether it is the one that was listed.
-fn fetch(site: &Arc<Site>, wanted: &Wanted, bytes_max: u64) -> Fetched {
-    let is_whole = (1..=bytes_max).contains(&wanted.size_bytes);
-    if is_whole
-        && site.is_asked_in_runs()
-        && let Some(fetched) = fetch_apart(site, wanted)?
-    {
-        return Ok(fetched);
-    }
-    let file = file(site, wanted);
-    Ok((read(&file, bytes_max)?, file.generation()?))
-}
-
-/// Reads a file whole, and asks for its checksum then; nothing where what comes for it does not confirm the content.
-fn fetch_apart(site: &Arc<Site>, wanted: &Wanted) -> store::Result<Option<(Vec<u8>, Generation)>> {
-    let file = file(site, wanted).uncompared();
-    let bytes = read(&file, wanted.size_bytes)?;
-    if (bytes.len() as u64) < wanted.size_bytes || site.digests.states_none() {
-        return Ok(Some((bytes, file.generation()?)));
-    }
-    let ticket = site.want_in_run(&wanted.path);
-    let generation = file.generation();
-    let is_confirmed = match site.stated_in_run(ticket) {
-        Some(stated) => stated == simd_adler32::adler32(&&bytes[..]),
-        None => site.digests.states_none(),
-    };
-    if is_confirmed { Ok(Some((bytes, generation?))) } else { Ok(None) }
-}
-
-fn file(site: &Arc<Site>, wanted: &Wanted) -> DavFile {
+/// At a far server that states no checksums it waits for no turn to ask for one; near by that costs little.
+fn fetch(site: &Arc<Site>, wanted: &Wanted, bytes_max: u64, due: &Due) -> Fetched {
     let listed = Stat { size_bytes: wanted.size_bytes, ..Stat::default() };
-    DavFile::new(site.clone(), wanted.path.clone(), listed)
+    let mut file = DavFile::new(site.clone(), wanted.path.clone(), listed);
+    if site.is_far() && site.digests.states_none() {
+        file = file.uncompared();
+        due.set(true);
+    }
+    let bytes = read(&file, bytes_max, due)?;
+    due.set(true);
+    Ok((bytes, file.generation()?))
 }
 
 /// The first `bytes_max` of a file; nothing of another version than was listed.
-fn read(file: &DavFile, bytes_max: u64) -> store::Result<Vec<u8>> {
+fn read(file: &DavFile, bytes_max: u64, due: &Due) -> store::Result<Vec<u8>> {
+    let end = bytes_max.min(file.size_bytes());
     let (mut bytes, mut block) = (Vec::new(), vec![0; file.size_bytes().clamp(1, BLOCK_BYTES) as usize]);
-    let read = file.extent(Extent { start: 0, end: bytes_max }, &mut block, &mut |some| {
+    let read = file.extent(Extent { start: 0, end }, &mut block, &mut |some| {
         bytes.extend_from_slice(some);
+        // Once it is whole, its checksum may have to be asked for.
+        due.set((bytes.len() as u64) < end);
         true
     })?;
     bytes.truncate(read as usize);
     Ok(bytes)
+}
+
+impl Due {
+    fn set(&self, is_due: bool) {
+        *self.0.lock().unwrap() = is_due.then(Instant::now);
+    }
+
+    fn is_late(&self) -> bool {
+        self.0.lock().unwrap().is_some_and(|since| since.elapsed() >= LATE)
+    }
 }
 
 /// Memory for a file that is fetched ahead.

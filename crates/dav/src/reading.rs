@@ -42,7 +42,7 @@ impl DavFile {
         DavFile { site, path, stat, is_compared: true, seen: Mutex::default() }
     }
 
-    /// The same for whoever compares the content.
+    /// The same of a server that states none.
     pub fn uncompared(self) -> DavFile {
         DavFile { is_compared: false, ..self }
     }

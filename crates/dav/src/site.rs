@@ -158,22 +158,6 @@ impl Site {
         })
     }
 
-    /// Asks for the heads of files on one connection, a new one if `is_new`, before the first answer comes. No redirect
-    /// is followed: the answers are told as they are (`Client::heads`).
-    pub fn heads(
-        &self,
-        paths: &[Vec<u8>],
-        headers: &[(&str, String)],
-        is_new: bool,
-        told: &mut dyn FnMut(Response),
-    ) -> web::Result<()> {
-        let headers = self.headers(headers);
-        let targets: Vec<String> = paths.iter().map(|path| path::encoded(path)).collect();
-        let requests: Vec<_> =
-            targets.iter().map(|target| Request { method: "HEAD", target, headers: &headers, body: b"" }).collect();
-        self.client.heads(&requests, is_new, told)
-    }
-
     pub fn token(&self) -> Option<String> {
         self.token.lock().unwrap().clone()
     }
@@ -267,11 +251,6 @@ impl Site {
             let began = Instant::now();
             let response = client.patient(asked.patience).send(&request).map_err(|e| Failure::of_web(&e))?;
             self.nearest_us.fetch_min(began.elapsed().as_micros() as u64, Relaxed);
-            // In the clear XRootD reads all that has come, and leaves what follows the first request in it.
-            let is_xrootd = response.header("server").is_some_and(|server| server.starts_with("XrootD"));
-            if is_xrootd && !client.origin().is_tls {
-                self.digests.give_up_runs();
-            }
             match self.redirect(&response, client, has_pass)? {
                 None => return Ok(response),
                 Some((to, at)) => (client, target) = (by(to), at),

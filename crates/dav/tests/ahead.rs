@@ -14,6 +14,9 @@ use support::{open, scan};
 
 /// Each of its answers takes so long: longer than a server near by is thought to take.
 const AWAY: Duration = Duration::from_millis(10);
+/// Longer than a file may be silent.
+const LONG: Duration = Duration::from_millis(2_500);
+const TOGETHER: usize = 12;
 const GOOD: Manners = Manners { decodes: true, keeps: true, takes_times: true, lies: false, ahead_seconds: 0 };
 
 struct Far {
@@ -43,19 +46,31 @@ fn far(count: usize, before: impl Fn(&Asked) -> Option<Said> + Send + Sync + 'st
     Far { dir, source, objects }
 }
 
-/// Content with the checksum of some content.
-fn said(of: &str, checksum_of: &str) -> Said {
-    Said::new(200, &content(of)).with("digest", &format!("adler32={:08x}", adler32(&content(checksum_of))))
+/// Whether it is this request for this file.
+fn asks_for(asked: &Asked, method: &str, target: &str) -> bool {
+    asked.method == method && asked.target == target
 }
 
-fn lost() -> Option<Said> {
-    let mut said = Said::new(200, b"");
-    said.is_lost = true;
-    Some(said)
-}
+/// Requests that are being answered: how many, and how many at most.
+#[derive(Clone, Default)]
+struct Crowd(Arc<(Mutex<(usize, usize)>, Condvar)>);
 
-fn asks_for(asked: &Asked, method: &str) -> bool {
-    asked.method == method && asked.header("want-digest").is_some()
+impl Crowd {
+    /// None leaves before so many were there at once.
+    fn join(&self) {
+        let (counts, changed) = &*self.0;
+        let mut now = counts.lock().unwrap();
+        now.0 += 1;
+        now.1 = now.1.max(now.0);
+        changed.notify_all();
+        let (mut now, _) = changed.wait_timeout_while(now, Duration::from_secs(5), |now| now.1 < TOGETHER).unwrap();
+        now.0 -= 1;
+    }
+
+    fn most(&self) -> usize {
+        let (counts, _) = &*self.0;
+        counts.lock().unwrap().1
+    }
 }
 
 fn read(lane: &mut dyn SourceLane, object: &SourceObject) -> Result<(Vec<u8>, Generation), FailureKind> {
@@ -79,30 +94,21 @@ fn are_read(source: &dyn Source, objects: &[SourceObject]) {
 }
 
 #[test]
-fn files_named_ahead_are_on_their_way_together_and_are_read_in_their_order() {
-    const TOGETHER: usize = 12;
-    // How many files are being asked for, and how many were at once at most.
-    let asked_for = Arc::new((Mutex::new((0, 0)), Condvar::new()));
-    let counted = asked_for.clone();
+fn files_named_ahead_are_looked_at_together_and_are_read_in_their_order() {
+    let crowd = Crowd::default();
+    let joined = crowd.clone();
     let far = far(TOGETHER, move |asked| {
-        if asked.method == "GET" {
-            let (counts, changed) = &*counted;
-            let mut now = counts.lock().unwrap();
-            now.0 += 1;
-            now.1 = now.1.max(now.0);
-            changed.notify_all();
-            // None leaves before so many have been asked for.
-            let (mut now, _) = changed.wait_timeout_while(now, Duration::from_secs(5), |now| now.1 < TOGETHER).unwrap();
-            now.0 -= 1;
+        if asked.method == "PROPFIND" && asked.target.starts_with("/f") {
+            joined.join();
         }
         None
     });
     are_read(&*far.source, &far.objects);
-    assert_eq!(asked_for.0.lock().unwrap().1, TOGETHER);
+    assert_eq!(crowd.most(), TOGETHER);
 }
 
 #[test]
-fn a_small_file_is_fetched_without_its_checksum_which_is_asked_for_once() {
+fn a_small_file_is_fetched_with_its_checksum_and_then_looked_at() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let noted = log.clone();
     let far = far(5, move |asked| {
@@ -116,15 +122,15 @@ fn a_small_file_is_fetched_without_its_checksum_which_is_asked_for_once() {
     log.sort();
     let requests = |number: usize| {
         let of = |method: &str, wants_digest| (format!("/f{number:02}"), method.to_owned(), wants_digest);
-        [of("GET", false), of("HEAD", true), of("PROPFIND", false)]
+        [of("GET", true), of("PROPFIND", false)]
     };
     assert_eq!(log, (0..5).flat_map(requests).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_server_is_never_asked_for_two_checksums_at_once() {
-    // Requests for checksums: how many are being answered, how many were at once at most, how many are for content too.
-    let counts = Arc::new(Mutex::new((0, 0, 0)));
+    // Requests for checksums: how many are being answered, how many were at once at most, how many came.
+    let counts: Arc<Mutex<(u32, u32, u32)>> = Arc::default();
     let counted = counts.clone();
     let far = far(24, move |asked| {
         asked.header("want-digest")?;
@@ -132,13 +138,12 @@ fn a_server_is_never_asked_for_two_checksums_at_once() {
             let mut now = counted.lock().unwrap();
             now.0 += 1;
             now.1 = now.1.max(now.0);
-            now.2 += usize::from(asked.method == "GET");
+            now.2 += 1;
         }
         std::thread::sleep(AWAY);
         counted.lock().unwrap().0 -= 1;
-        // Asked for again, with the content.
-        let is_untold = (&asked.method[..], &asked.target[..]) == ("HEAD", "/f07");
-        is_untold.then(|| Said::new(200, &content("f07")))
+        // Asked for again, apart from the content.
+        asks_for(asked, "GET", "/f07").then(|| Said::new(200, &content("f07")))
     });
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -151,85 +156,63 @@ fn a_server_is_never_asked_for_two_checksums_at_once() {
         });
         are_read(&*far.source, &far.objects);
     });
-    assert_eq!(*counts.lock().unwrap(), (0, 1, 7));
+    assert_eq!(*counts.lock().unwrap(), (0, 1, 6 + 24 + 1));
 }
 
 #[test]
-fn checksums_that_a_cut_left_out_come_over_another_connection_or_alone() {
-    for is_once in [true, false] {
-        let (cuts, alone) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
-        let (cut, counted) = (cuts.clone(), alone.clone());
-        let far = far(12, move |asked| {
-            *counted.lock().unwrap() += usize::from(asks_for(asked, "GET"));
-            if !(asks_for(asked, "HEAD") && asked.target == "/f05") {
-                return None;
-            }
-            let mut cut = cut.lock().unwrap();
-            *cut += 1;
-            if is_once && *cut > 1 { None } else { lost() }
-        });
-        are_read(&*far.source, &far.objects);
-        assert_eq!((*cuts.lock().unwrap(), *alone.lock().unwrap() == 0), (2, is_once));
-    }
+fn a_file_that_waits_for_another_ones_checksum_is_asked_for_once() {
+    let asked_for = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked_for.clone();
+    let far = far(4, move |asked| {
+        if asked.method == "GET" {
+            let is_first = {
+                let mut seen = seen.lock().unwrap();
+                seen.push(asked.target.clone());
+                seen.len() == 1
+            };
+            std::thread::sleep(if is_first { LONG } else { Duration::ZERO });
+        }
+        None
+    });
+    are_read(&*far.source, &far.objects);
+    let mut asked_for = asked_for.lock().unwrap().clone();
+    asked_for.sort();
+    assert_eq!(asked_for, ["/f00", "/f01", "/f02", "/f03"]);
+}
+
+#[test]
+fn a_checksum_whose_answer_is_lost_is_asked_for_again() {
+    let count = Arc::new(Mutex::new(0));
+    let counted = count.clone();
+    let far = far(12, move |asked| {
+        if !asks_for(asked, "GET", "/f05") {
+            return None;
+        }
+        let mut count = counted.lock().unwrap();
+        *count += 1;
+        let mut said = Said::new(200, b"");
+        said.is_lost = true;
+        (*count == 1).then_some(said)
+    });
+    are_read(&*far.source, &far.objects);
+    assert_eq!(*count.lock().unwrap(), 2);
 }
 
 #[test]
 fn a_checksum_of_the_file_before_is_no_damage() {
-    let alone = Arc::new(Mutex::new(Vec::new()));
-    let noted = alone.clone();
+    let count = Arc::new(Mutex::new(0));
+    let counted = count.clone();
     let far = far(12, move |asked| {
-        let mut noted = noted.lock().unwrap();
-        noted.extend(asks_for(asked, "GET").then(|| asked.target.clone()));
-        // Alone, too, where the connection was used before.
-        let is_repeated = asked.header("want-digest").is_some() && asked.target == "/f03" && noted.len() < 2;
-        is_repeated.then(|| said("f03", "f02"))
+        if !asks_for(asked, "GET", "/f03") {
+            return None;
+        }
+        let mut count = counted.lock().unwrap();
+        *count += 1;
+        let repeated = format!("adler32={:08x}", adler32(&content("f02")));
+        (*count == 1).then(|| Said::new(200, &content("f03")).with("digest", &repeated))
     });
     are_read(&*far.source, &far.objects);
-    assert_eq!(*alone.lock().unwrap(), ["/f03", "/f03"]);
-}
-
-#[test]
-fn a_server_that_closes_after_each_answer_is_asked_for_one_checksum_after_the_other() {
-    let heads = Arc::new(Mutex::new(0));
-    let counted = heads.clone();
-    let far = far(12, move |asked| {
-        let name = asked.target.trim_start_matches('/');
-        asks_for(asked, "HEAD").then(|| {
-            *counted.lock().unwrap() += 1;
-            said(name, name).with("connection", "close")
-        })
-    });
-    for _ in 0..3 {
-        are_read(&*far.source, &far.objects);
-    }
-    assert!(std::mem::take(&mut *heads.lock().unwrap()) > 0);
-    are_read(&*far.source, &far.objects);
-    assert_eq!(*heads.lock().unwrap(), 0);
-}
-
-#[test]
-fn a_checksum_that_lies_elsewhere_is_asked_for_there_alone() {
-    let made = far(12, |_| None);
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let (at_home, abroad) = (log.clone(), log.clone());
-    let note = |log: &Mutex<Vec<(&'static str, String)>>, place: &'static str, asked: &Asked| {
-        std::thread::sleep(AWAY);
-        log.lock().unwrap().extend(asks_for(asked, "GET").then(|| (place, asked.target.clone())));
-    };
-    let there = move |asked: &Asked| {
-        note(&abroad, "there", asked);
-        None
-    };
-    let address = start(made.dir.path(), GOOD, Arc::new(there));
-    let redirects = move |asked: &Asked| {
-        note(&at_home, "home", asked);
-        let is_elsewhere = asked.header("want-digest").is_some() && asked.target == "/f05";
-        is_elsewhere.then(|| Said::new(307, b"").with("location", &format!("http://{address}/f05")))
-    };
-    let home = start(made.dir.path(), GOOD, Arc::new(redirects));
-    let source = open("dav", &format!("{home}/")).ok().unwrap();
-    are_read(&*source, &scan(&*source).0);
-    assert_eq!(*log.lock().unwrap(), [("home", "/f05".to_owned()), ("there", "/f05".to_owned())]);
+    assert_eq!(*count.lock().unwrap(), 2);
 }
 
 #[test]
@@ -265,7 +248,7 @@ fn a_file_that_changes_meanwhile_has_another_generation() {
     let root = Arc::new(Mutex::new(PathBuf::new()));
     let of = root.clone();
     let far = far(3, move |asked| {
-        // It is looked at once its content has come, and before its checksum has or after.
+        // It is looked at once its content has come.
         if (&asked.method[..], &asked.target[..]) == ("PROPFIND", "/f01") {
             std::fs::write(of.lock().unwrap().join("f01"), "CONTENT of f01").unwrap();
         }
@@ -277,7 +260,7 @@ fn a_file_that_changes_meanwhile_has_another_generation() {
     lane.ahead(&far.objects);
     is_read(&mut *lane, &far.objects[0]);
     let (bytes, generation) = read(&mut *lane, &far.objects[1]).unwrap();
-    assert!(bytes.eq_ignore_ascii_case(&content("f01")) && generation != far.objects[1].entry.generation);
+    assert!(bytes == content("f01") && generation != far.objects[1].entry.generation);
     let (bytes, generation) = read(&mut *lane, &far.objects[2]).unwrap();
     assert!(bytes.is_empty() && generation != far.objects[2].entry.generation);
 }
@@ -304,7 +287,7 @@ fn a_file_that_does_not_come_is_asked_for_again_and_holds_up_no_other() {
     let seen = asked_for.clone();
     let far = far(20, move |asked| {
         seen.lock().unwrap().extend((asked.method == "GET").then(|| asked.target.clone()));
-        let stalls = (&asked.method[..], &asked.target[..]) == ("GET", "/f01") && !is_stalled.swap(true, Relaxed);
+        let stalls = asks_for(asked, "PROPFIND", "/f01") && !is_stalled.swap(true, Relaxed);
         stalls.then(|| {
             let mut said = Said::new(200, b"");
             said.is_stalled = true;
@@ -343,6 +326,29 @@ fn a_server_that_states_no_checksum_of_many_files_is_not_asked_separately_any_mo
     });
     let mut lane = far.source.lane();
     far.objects.iter().for_each(|object| is_read(&mut *lane, object));
-    // Of each of the first 16, apart from the content and, as none came, after it was asked for with the content.
-    assert_eq!(*heads.lock().unwrap(), 2 * 16);
+    // Of each of the first 16, after none came with the content.
+    assert_eq!(*heads.lock().unwrap(), 16);
+}
+
+#[test]
+fn files_of_a_server_that_stated_no_checksum_of_many_are_on_their_way_together() {
+    // Without a checksum, and with one.
+    let asked_for: Arc<Mutex<[usize; 2]>> = Arc::default();
+    let crowd = Crowd::default();
+    let (counted, joined) = (asked_for.clone(), crowd.clone());
+    let far = far(16 + TOGETHER, move |asked| {
+        let wants_digest = asked.header("want-digest").is_some();
+        if asked.method == "GET" {
+            counted.lock().unwrap()[usize::from(wants_digest)] += 1;
+            if !wants_digest {
+                joined.join();
+            }
+        }
+        let is_of_content = matches!(&asked.method[..], "GET" | "HEAD");
+        is_of_content.then(|| Said::new(200, &content(asked.target.trim_start_matches('/'))))
+    });
+    let (first, others) = far.objects.split_at(16);
+    are_read(&*far.source, first);
+    are_read(&*far.source, others);
+    assert_eq!((*asked_for.lock().unwrap(), crowd.most()), ([TOGETHER, 16], TOGETHER));
 }

@@ -39,7 +39,7 @@ pub struct Request<'a> {
 pub struct Client {
     shared: Arc<Shared>,
     /// How long an answer may take to begin.
-    pub(crate) patience: Duration,
+    patience: Duration,
     /// The same for a connection, its handshake and what follows the head.
     calm: Duration,
 }
@@ -191,12 +191,6 @@ impl Client {
         };
         response.keep();
         Ok(response)
-    }
-
-    /// An answer without a body, whose connection has more to answer.
-    pub(crate) fn answer_between(&self, Head { status, headers, .. }: Head) -> Response {
-        let (body, shared) = (Body::Ended, self.shared.clone());
-        Response { status, is_resent: false, headers, body, connection: None, is_kept: false, shared }
     }
 
     pub(crate) fn head(&self, request: &Request<'_>, framing: &str) -> Result<String> {

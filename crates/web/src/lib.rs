@@ -1,8 +1,7 @@
 //! A blocking HTTP/1.1 client: connections that are kept, TLS by the host's roots or one pinned key, bounds on all that a server sends.
 //!
 //! A `Client` speaks to one origin. A request's body is in memory, or sent by the caller piece by piece (`Upload`); a response's
-//! body is read by the caller, from the socket into the caller's memory. Several HEADs may be under way on one connection
-//! (`Client::heads`). Whoever waits can be told to stop (`Stop`).
+//! body is read by the caller, from the socket into the caller's memory. Whoever waits can be told to stop (`Stop`).
 //!
 //! Invariants: no time is set for a body, only for progress (`PROGRESS_MAX`); a head is at most `HEAD_BYTES_MAX` long; a certificate
 //! is always checked; no redirect is followed, so that nothing that proves who asks goes to another host.
@@ -18,7 +17,6 @@ mod connection;
 mod body;
 mod client;
 mod upload;
-mod pipeline;
 mod width;
 mod crew;
 
