@@ -152,6 +152,9 @@ impl Queue {
         }
         let (from, to) = (self.endpoints[pair.from].is_usable(), self.endpoints[pair.to].is_usable());
         match (from, to) {
+            // Files are followed where they are written; an endpoint that carries out nothing lets the other one say so.
+            _ if job.facts.is_standing && self.endpoints[pair.from].health != Health::Up => None,
+            (true, _) if job.facts.is_standing => Some(Role::Sends),
             (_, true) if job.is_switched => Some(Role::Fetches),
             (true, _) => Some(Role::Sends),
             (false, true) => Some(Role::Fetches),

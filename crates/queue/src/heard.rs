@@ -158,7 +158,7 @@ impl Queue {
     fn may_fetch(&self, id: JobId) -> bool {
         let Some(entry) = self.jobs.get(&id) else { return false };
         let to = &self.endpoints[self.pairs[entry.pair].to];
-        !entry.job.is_switched && entry.job.work.files_listed == 0 && to.is_usable()
+        !entry.job.is_switched && !entry.job.facts.is_standing && entry.job.work.files_listed == 0 && to.is_usable()
     }
 
     fn hold_own(&mut self, id: JobId) {

@@ -240,6 +240,21 @@ fn a_head_that_cannot_run_holds_up_nobody() {
 }
 
 #[test]
+fn what_is_followed_is_followed_where_it_is_written_however_long_that_is_away() {
+    let mut scene = Scene::new();
+    let standing = scene.submit(|facts| facts.common = Common { is_standing: true, ..(*facts.common).clone() }.into());
+    scene.queue.unreached(scene.now, "a", "off");
+    assert_eq!(given(&scene.step()), []);
+    assert!(scene.queue.why(standing).unwrap().1.contains("a does not answer: off"));
+    scene.queue.reached("a");
+    assert_eq!(given(&scene.step()), [(standing, Role::Sends)]);
+    // The other one cannot be reached from there: nothing for the other one to try.
+    let (job, actions) = scene.hear(standing, waits(order::Reason::Unreachable));
+    assert_eq!((job.status, job.reason, job.is_switched), (Status::Waiting, Reason::Unreachable, false));
+    assert!(given(&actions).is_empty() && !actions.iter().any(|action| matches!(action, Action::Stop { .. })));
+}
+
+#[test]
 fn a_low_job_makes_room_for_a_high_one_that_waited() {
     let mut scene = Scene::new();
     let low: Vec<_> = (0..2).map(|_| scene.submit(|facts| facts.class = Class::Low)).collect();
