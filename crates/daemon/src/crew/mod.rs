@@ -56,6 +56,8 @@ pub use work::{Common, Work};
 
 /// Work for so long is handed out at once, by the rate of the host's last slice.
 const PAGE_MS: u64 = 15_000;
+/// At most so many times what it has brought at once: how fast it is in its first seconds may be another rate than its own.
+const GROWTH: u64 = 2;
 /// And for so long at the end, which beginning it is worth.
 const LAST_MS: u64 = 2_000;
 /// Bundles that wait; the listing waits for them.
@@ -346,8 +348,9 @@ impl Crew<'_> {
                 if let Some(late) = state.board.late(host, now_ms) {
                     state.lose(late);
                 }
-                let rate = state.hosts[host].rate;
-                let cost = rate.saturating_mul(LAST_MS)..rate.saturating_mul(PAGE_MS);
+                let (rate, largest) = (state.hosts[host].rate, state.hosts[host].largest);
+                let most = rate.saturating_mul(PAGE_MS).min(largest.saturating_mul(GROWTH));
+                let cost = rate.saturating_mul(LAST_MS).min(most)..most;
                 let mut room = self.list_bytes_max;
                 let claimants = state.hosts.iter().filter(|host| host.takes()).count() * state.lanes();
                 let mut last: Option<Arc<Bundle>> = None;

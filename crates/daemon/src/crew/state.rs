@@ -42,6 +42,8 @@ pub struct Host {
     pub lanes: usize,
     /// Bytes that it is worth in a millisecond, by its last slice.
     pub rate: u64,
+    /// The cost of the largest slice that it has brought.
+    pub largest: u64,
     pub failures: u32,
     pub not_before_ms: u64,
     /// The receiver with which it could not do its part at all, if there was one.
@@ -59,6 +61,7 @@ impl Host {
             is_leaving: false,
             lanes: 0,
             rate: 0,
+            largest: 0,
             failures: 0,
             not_before_ms: 0,
             hopeless_with: None,
@@ -208,6 +211,7 @@ impl State {
         let host = &mut self.hosts[task.host];
         (host.failures, host.not_before_ms) = (0, 0);
         self.receivers[task.receiver].failures = 0;
+        host.largest = host.largest.max(task.weight.cost());
         // A small one says how long it takes to begin.
         if host.rate == 0 || task.weight.cost() >= RATED_MIN {
             host.rate = task.weight.cost() / now_ms.saturating_sub(task.since_ms).max(1);
