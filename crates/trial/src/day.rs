@@ -67,8 +67,7 @@ pub struct Args {
 #[derive(Default)]
 struct Diary {
     faults: Vec<(f64, Fault)>,
-    /// What each user had when every process had become another, and from then on while all users had more to come.
-    had_before: Option<BTreeMap<String, u64>>,
+    /// What each user had had when enough had arrived in all, after every process had become another.
     shares: Option<BTreeMap<String, u64>>,
     jobs: Vec<Value>,
     /// Since when no job has run.
@@ -195,16 +194,12 @@ impl Diary {
         self.has_waited_for_space |= self.jobs.iter().any(|job| job["reason"] == "space");
     }
 
-    /// What each user has had since the program changed, once so many bytes have arrived in all.
+    /// What each user has had, once so many bytes have arrived in all: the turns of a hub go by the last hours, and it remembers them.
     fn count(&mut self, enough: u64) {
         let is_wanted = self.ran_on.is_some() && self.shares.is_none();
         let Some(had) = arrived(&self.jobs).filter(|_| is_wanted) else { return };
-        let before = self.had_before.get_or_insert_with(|| had.clone());
         if had.values().sum::<u64>() >= enough {
-            let since = |(user, bytes): (&String, &u64)| {
-                (user.clone(), bytes.saturating_sub(before.get(user).copied().unwrap_or(0)))
-            };
-            self.shares = Some(had.iter().map(since).collect());
+            self.shares = Some(had);
         }
     }
 }
@@ -291,7 +286,7 @@ fn unfair(diary: &Diary, work: &Work, tally: &mut Tally) -> Option<String> {
     let line = format!("{} (off by up to {off:.3} of the whole, allowed {allowed:.3})", shown.join(" "));
     tally.figures.insert("shares of users while all of them had more to come".into(), line);
     if allowed >= fair {
-        return Some(format!("users had {all} bytes after the program changed: too few to compare; take more --jobs"));
+        return Some(format!("users had {all} bytes: too few to compare; take more --jobs"));
     }
     (off > allowed).then(|| format!("a user's share is off by {off:.3}"))
 }
@@ -313,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_what_came_after_the_program_changed_once_enough_has_arrived_in_all() {
+    fn shares_are_counted_once_enough_has_arrived_in_all_and_the_program_has_changed() {
         let mut diary = Diary::default();
         let mut of_anna = |ran_on: Option<usize>, bytes: u64| {
             diary.jobs = vec![json!({"owner": "token:anna", "job": {"kind": "copy"}, "bytes_reached": bytes})];
@@ -322,7 +317,7 @@ mod tests {
             diary.shares.as_ref().map(|shares| shares["token:anna"])
         };
         assert_eq!([of_anna(None, 60), of_anna(Some(1), 30), of_anna(Some(1), 49)], [None; 3]);
-        assert_eq!([of_anna(Some(1), 51), of_anna(Some(1), 90)], [Some(21); 2]);
+        assert_eq!([of_anna(Some(1), 51), of_anna(Some(1), 90)], [Some(51); 2]);
     }
 
     #[test]

@@ -33,16 +33,16 @@ impl Mixed {
             fs::create_dir_all(mixed.bed.path(root)).unwrap();
             let head = hosts[0].0;
             for &(name, release) in hosts {
-                if root == "from" {
-                    let words = ["contract", "add", "slow", "--direction", "out", "--rate", rate];
-                    release.run(&mixed.bed, name, &words).succeeded();
-                }
                 let is_head = name == head;
                 if !is_head {
                     mixed.at(head, &["host", "invite", name, "--token-file", &format!("token-{name}")]);
                 }
                 let server = mixed.serve(name, release, (root, is_head), "127.0.0.1:0");
                 mixed.hosts.push(Host { name, release, root, is_head, server });
+                // A host that runs knows of it at once.
+                if root == "from" {
+                    mixed.at(name, &["contract", "add", "slow", "--direction", "out", "--rate", rate]);
+                }
                 if is_head {
                     mixed.at(head, &["host", "init"]);
                 }

@@ -221,7 +221,7 @@ fn a_macaroon_between_two_servers_and_their_tokens_are_in_no_argument_output_log
     let secrets = [("token", TOKEN), ("other", OTHER_TOKEN), ("macaroon", MACAROON)];
     let scanner = Scanner::of(secrets.map(|(name, secret)| (name, secret.as_bytes())));
     assert_eq!(scanner.found(&fs::read(bed.path("second.token")).unwrap()), Some("other"), "it finds what is there");
-    let content = noise(2 << 20, 7);
+    let content = noise(9 << 20, 7);
     bed.write("first/in/large", &content);
     let from = format!("{first}in/");
     for (directory, told) in [("fetched", "the destination fetched them"), ("sent", "the source sent them")] {
@@ -230,7 +230,7 @@ fn a_macaroon_between_two_servers_and_their_tokens_are_in_no_argument_output_log
         let command = bed.command("client", &["cp", "--json", "--explain", "-vvv", &from, &to]);
         let ran = watched(&bed, &scanner, command).succeeded();
         let done = ran.done();
-        assert_eq!(done["store_copied_bytes"], 2 << 20, "{done}: {}", ran.stderr);
+        assert_eq!(done["store_copied_bytes"], 9 << 20, "{done}: {}", ran.stderr);
         assert!(done["notes"].to_string().contains(told), "{done}");
         assert!(*handed.lock().unwrap() > before, "no server had the macaroon of the other one");
         assert!(fs::read(bed.path("second").join(directory).join("large")).unwrap() == content);
