@@ -62,9 +62,13 @@ fn fetch_together(server: &Arc<Server>, some: &mut [&mut Wanted]) -> Result<()> 
         received
     });
     let has_come = has_come(some);
-    let has_failed = some.iter().any(|one| one.fetched.is_none()) && !matches!(fetched, Err(Fault::Crowded(_)));
-    if has_come || has_failed {
-        server.note_called(has_come);
+    match &fetched {
+        Err(Fault::Crowded(_)) => {}
+        // A connection that is lost on the way says nothing of the next one.
+        Err(fault) if !has_come || matches!(fault, Fault::Refused { .. }) => server.note_called(false),
+        _ if has_come => server.note_called(true),
+        // Files that are refused say nothing of connections.
+        _ => {}
     }
     fetched
 }
@@ -104,6 +108,8 @@ fn receive_next(session: &mut Session, bytes_max: usize) -> Result<Option<Vec<u8
     match reply.is_preliminary() {
         true => {}
         false if reply.is_good() => return Err(Fault::Malformed("it has sent a file before it said that it would")),
+        // It could not connect, or not once more.
+        false if matches!(reply.code, 425 | 426) => return Err(Fault::of(&reply)),
         false => return Ok(None),
     }
     let mut channel = match &session.inlet {

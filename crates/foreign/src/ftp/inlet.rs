@@ -12,8 +12,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// How long a server that is near may take to connect.
-const CALL_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a server that is near may take to open a file and connect, its first packet lost.
+const CALL_PATIENCE: Duration = Duration::from_secs(2);
 
 pub struct Inlet {
     listener: TcpListener,

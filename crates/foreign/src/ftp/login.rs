@@ -66,11 +66,15 @@ pub fn log_in(name: &str, account: &Account, session: &mut Session) -> std::resu
 /// Begins another conversation with a server of which it is known what it asks and what it can: all in one.
 pub fn log_in_again(account: &Account, can: &Features, session: &mut Session) -> Result<()> {
     let Account { user, password } = account;
-    session.adopt(can.clone());
+    session.can = can.clone();
     let mut commands = vec![format!("USER {user}").into_bytes()];
     commands.extend(can.asks_password.then(|| format!("PASS {password}").into_bytes()));
-    session.set_up(commands).map_err(|fault| match fault {
+    let done = session.set_up(commands).map_err(|fault| match fault {
         Fault::Refused { code, text } => Fault::Refused { code, text: account.without_password(text) },
+        Fault::Lost(text) => Fault::Lost(account.without_password(text.to_string()).into()),
         fault => fault,
-    })
+    });
+    // From here on, as in the first conversation: a password may be more than text.
+    session.adopt(can.clone());
+    done
 }

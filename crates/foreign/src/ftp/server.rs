@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::OpenError;
 use store::open::Refused;
@@ -60,7 +60,7 @@ pub struct Server {
     reach: Reach,
     dial: Box<DialWires>,
     /// Whether it could connect to this host, the first time that it was told to.
-    called: OnceLock<bool>,
+    called: Mutex<Option<bool>>,
     idle: Mutex<Idle>,
     freed: Condvar,
     /// How often a conversation came back, ended or moved content.
@@ -209,7 +209,7 @@ impl Server {
             account,
             reach,
             dial,
-            called: OnceLock::new(),
+            called: Mutex::default(),
             idle,
             freed: Condvar::new(),
             stirs: AtomicU64::new(0),
@@ -293,7 +293,12 @@ impl Server {
                 let held = idle.sessions.swap_remove(at);
                 drop(idle);
                 let mut lease = Lease { server: self.clone(), held: Some(held) };
-                if lease.is_fresh() || lease.ask(b"NOOP".to_vec()).is_ok() {
+                let is_fresh = lease.is_fresh();
+                if is_fresh || lease.ask(b"NOOP".to_vec()).is_ok() {
+                    // A data connection that stood still may have been cut off without a word.
+                    if !is_fresh && lease.flow == Flow::Back {
+                        (lease.flow, lease.channels, lease.inlet) = (Flow::There, Vec::new(), None);
+                    }
                     return Ok(lease);
                 }
                 // The server ended it meanwhile, and says so.
@@ -366,12 +371,13 @@ impl Server {
 
     /// Whether so many small files are to be fetched over data connections that the server opens.
     pub fn may_call(&self, files: usize) -> bool {
-        self.can.calls && files > 1 && *self.called.get().unwrap_or(&(files >= CALLED_FILES_MIN))
+        self.can.calls && files > 1 && self.called.lock().unwrap().unwrap_or(files >= CALLED_FILES_MIN)
     }
 
-    /// What came of it, which holds from the first time on.
+    /// What came of it. Once it failed it is not tried again.
     pub fn note_called(&self, has_called: bool) {
-        let _ = self.called.set(has_called);
+        let mut called = self.called.lock().unwrap();
+        *called = Some(has_called && *called != Some(false));
     }
 
     /// Small files that are worked on together.
