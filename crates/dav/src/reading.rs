@@ -199,8 +199,9 @@ impl DavFile {
         // XRootD 5 may have repeated what it stated of another file; on a new connection there is nothing to repeat.
         if seen.stated.is_some_and(|stated| stated != whole)
             && let Ok(response) = self.site.ask_digest_anew(&self.path, self.stat.size_bytes)
+            && let Some(again) = response.header("digest").and_then(adler32)
         {
-            seen.stated = response.header("digest").and_then(adler32);
+            seen.stated = Some(again);
         }
         if seen.stated.is_none_or(|stated| stated == whole) {
             return Ok(());

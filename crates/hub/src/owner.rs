@@ -272,8 +272,10 @@ impl Owner {
         let (now, mut unusable, mut withdrawn) = (self.now(), 0, Vec::new());
         let mut orders = HashMap::new();
         let Owner { store, queue, posting, access, orders: before, .. } = self;
-        store.ended_since(now.unix_ms - CHARGED_FOR_MS, &mut |job, ended| {
-            queue.remember(now, job, now.unix_ms.saturating_sub(ended).max(0) as u64);
+        store.ended_since(now.unix_ms - CHARGED_FOR_MS, &mut |job, [begun, ended]| {
+            let [took_ms, ago_ms] =
+                [(begun, ended), (ended, now.unix_ms)].map(|(from, to)| to.saturating_sub(from).max(0) as u64);
+            queue.remember(now, job, took_ms, ago_ms);
         })?;
         store.open_jobs(&mut |stored| {
             let job = match stored {

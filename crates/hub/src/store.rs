@@ -195,8 +195,8 @@ impl Store {
         self.stored(&select, [], each)
     }
 
-    /// Gives each job that ended since then, with when it did; of very many, the last ones.
-    pub fn ended_since(&self, since_unix_ms: i64, each: &mut dyn FnMut(&Job, i64)) -> Result<()> {
+    /// Gives each job that ended since then, with when it began and ended; of very many, the last ones.
+    pub fn ended_since(&self, since_unix_ms: i64, each: &mut dyn FnMut(&Job, [i64; 2])) -> Result<()> {
         let select =
             format!("SELECT {COLUMNS}, ended FROM jobs WHERE ended > ?1 ORDER BY ended DESC LIMIT {ENDED_MAX}");
         let mut read = || {
@@ -204,7 +204,7 @@ impl Store {
             let mut rows = select.query([since_unix_ms])?;
             while let Some(row) = rows.next()? {
                 if let Ok(stored) = of_row(row)? {
-                    each(&stored.job, row.get("ended")?);
+                    each(&stored.job, [row.get::<_, Option<i64>>("begun")?.unwrap_or(0), row.get("ended")?]);
                 }
             }
             Ok(())

@@ -360,7 +360,9 @@ impl Bucket {
         if matches!(status, 301 | 307 | 400) && failure.region.is_none() {
             failure.region = region;
         }
-        if (call.method, status) == ("HEAD", 400) && failure.region.is_none() {
+        if (call.method, status) == ("HEAD", 400)
+            && failure.region.as_ref().is_none_or(|region| *region == self.way().region)
+        {
             // No body says why: with this status stores refuse a look with keys that have expired.
             failure.why = Why::Keys;
             failure.text.push_str(": the keys may have expired, or the object have a key of its own (SSE-C)");

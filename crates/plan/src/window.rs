@@ -16,7 +16,7 @@ const QUEUE_US_MIN: u64 = 1_000;
 /// A queue is empty when packets wait no longer than this share of the round trip, or `EMPTY_US_MIN`. A job that began beside others has
 /// no round trip without their queue to compare with: it sees what comes and goes of it, beside four streams 5 % and more.
 const EMPTY_SHARE_OF_RTT: u64 = 40;
-const EMPTY_US_MIN: u64 = 500;
+const EMPTY_US_MIN: u64 = 1_000;
 /// Windows are the limit when they held the streams for this share of the time that these had something to send.
 const WINDOWS_PERMILLE: u32 = 500;
 /// A side limits when its lanes work for this share of their time, and storage does when that is where they do.
@@ -76,8 +76,9 @@ impl Window {
     }
 
     /// Not the opposite of one that stands: in between it is not known whose losses they are.
+    /// While nothing arrives nothing is known of it.
     pub fn queue_is_empty(&self) -> bool {
-        self.queue_us <= (self.rtt_us / EMPTY_SHARE_OF_RTT).max(EMPTY_US_MIN)
+        self.bytes_per_second > 0 && self.queue_us <= (self.rtt_us / EMPTY_SHARE_OF_RTT).max(EMPTY_US_MIN)
     }
 
     pub fn windows_limit(&self) -> bool {

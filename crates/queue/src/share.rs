@@ -26,6 +26,12 @@ pub fn left(amount: f64, ago_ms: u64) -> f64 {
     amount * (-(ago_ms as f64) / HALF_LIFE_MS).exp2()
 }
 
+/// The same of an amount that came evenly in so long.
+pub fn left_of(amount: f64, in_ms: u64, ago_ms: u64) -> f64 {
+    let lives = (in_ms.max(1) as f64 / HALF_LIFE_MS) * std::f64::consts::LN_2;
+    left(amount, ago_ms) * -(-lives).exp_m1() / lives
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +44,8 @@ mod tests {
         assert!((sum.at(3_601_000) - 4.0).abs() < 1e-9);
         sum.add(-100.0, 3_601_000);
         assert_eq!(sum.at(3_601_000), 0.0);
+        assert!((left_of(8.0, 1, 3_600_000) - 4.0).abs() < 1e-3);
+        let day = left_of(24.0, 24 * 3_600_000, 0);
+        assert!((1.4..1.5).contains(&day), "one in each hour, of which half is forgotten in each: {day}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::calendar::Now;
 use crate::job::Job;
 use crate::queue::Queue;
-use crate::share::left;
+use crate::share::left_of;
 use crate::status::{Reason, Status, may_follow};
 use model::JobId;
 use model::order::Role;
@@ -55,13 +55,13 @@ impl Queue {
         Ok(Taken::New)
     }
 
-    /// Charges an owner for a job that ended before this queue began.
-    pub fn remember(&mut self, now: Now, job: &Job, ago_ms: u64) {
+    /// Charges an owner for a job that took `in_ms`, and ended `ago_ms` ago, before this queue began.
+    pub fn remember(&mut self, now: Now, job: &Job, in_ms: u64, ago_ms: u64) {
         let facts = &job.facts;
         if facts.is_rehearsal || !job.has_begun {
             return;
         }
-        let charge = left(job.work.charge(), ago_ms);
+        let charge = left_of(job.work.charge(), in_ms, ago_ms);
         let share = self.share(&facts.owner, &facts.project);
         self.shares[share].charge.add(charge, now.ms);
         self.classes.entry(facts.class).or_default().add(charge, now.ms);

@@ -495,7 +495,7 @@ fn what_owners_had_before_the_queue_began_is_remembered() {
     scene.step();
     let had = scene.end(id, Exit::Done);
     let mut again = Scene { now: scene.now, ..Scene::new() };
-    again.queue.remember(again.now, &had, 3_600_000);
+    again.queue.remember(again.now, &had, 1000, 3_600_000);
     let [greedy, modest] = ["greedy", "modest"].map(|owner| again.submit(|facts| facts.owner = owner.into()));
     assert_eq!(given(&again.step()), [modest, greedy].map(|id| (id, Role::Sends)));
 }
