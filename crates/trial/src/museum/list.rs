@@ -10,11 +10,11 @@ const FLIPS: Layer = Trial(&["flips", "--flips", "300"]);
 const QUEUE: Layer = Trial(&["queue", "--seeds", "300"]);
 /// Two rounds of the kind that is raced most easily.
 const ENROLMENTS: Layer = Trial(&["enrolments", "--rounds", "2", "--only", "the ticket without limits is revoked"]);
-/// Several hosts by seed, enough for a host that makes files while another one takes its part over.
+/// Several hosts by seed.
 pub const HOSTS: Layer = Trial(&["simulate", "--hosts", "--stop", "--seeds", "2000"]);
 /// These the simulation of several hosts has to catch as well.
 pub const BY_HOSTS: &[&str] =
-    &["commit-without-epoch", "steal-keeps-epoch", "void-slice-goes-on", "rmdir-once", "slice-without-names"];
+    &["commit-without-epoch", "steal-keeps-epoch", "void-slice-goes-on", "slice-without-names"];
 /// Name of the switch, the bug in words, and the layer that catches it.
 pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("drop-directory-sync", "names are never made durable", Simulation(2)),
