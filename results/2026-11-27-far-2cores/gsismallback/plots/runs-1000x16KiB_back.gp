@@ -1,0 +1,18 @@
+# Run as: gnuplot runs-1000x16KiB_back.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'runs-1000x16KiB_back.gnuplot.svg'
+set title '1000x16KiB back: every run'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'One mark for each counted run; tools alternated within a round.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'round'
+set xrange [0:10]
+set xtics ('0' 0, '1' 1, '2' 2, '3' 3, '4' 4, '5' 5, '6' 6, '7' 7, '8' 8, '9' 9, '10' 10)
+set ylabel 'Gbit/s'
+set yrange [0:0.09]
+set ytics ('0' 0, '0.01' 0.01, '0.02' 0.02, '0.03' 0.03, '0.04' 0.04, '0.05' 0.05, '0.06' 0.06, '0.07' 0.07, '0.08' 0.08, '0.09' 0.09)
+plot \
+  'runs-1000x16KiB_back.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'runs-1000x16KiB_back.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 1.4 pt 7 title 'globus-url-copy'
