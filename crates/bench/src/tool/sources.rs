@@ -2,7 +2,7 @@
 //!
 //! - aria2c, from `rclone serve http`, which answers ranges: one connection to each server, and parts of 1 MiB, the
 //!   smallest it has, so that whoever is fast takes over what others have left.
-//! - xrdcp, from xrootd, told of the servers by a metalink file; blocks as it makes them by itself.
+//! - xrdcp, from xrootd, with the servers in a metalink file, and its own block size.
 //!
 //! Clear text without digests: the fastest they can do. Not here: where the servers stand (`repro::holders`).
 

@@ -255,10 +255,9 @@ fn a_cache_that_is_killed_goes_on_and_serves_what_it_has_without_its_origin() {
     site.fetch("three", "three/copy").succeeded();
     site.assert_whole("three/copy");
     fs::remove_file(site.largest_blob()).unwrap();
-    site.add("four");
-    let lacking = site.run("four", &["fetch", NAME, "four/copy", "--from", "site", "--json", "--retries", "0"]);
+    let lacking = site.fetch("four", "four/copy");
     assert!(lacking.code != Some(0) && site.bed.path("four/copy/large").exists(), "{}", lacking.stderr);
-    let unknown = site.run("four", &["fetch", "example.org/unknown", "x", "--from", "site", "--retries", "0"]);
+    let unknown = site.run("four", &["fetch", "example.org/unknown", "x", "--from", "site"]);
     assert!(unknown.code != Some(0), "{}", unknown.stderr);
     assert!(!site.bed.path("cache/state_home/thalweg/sets/example.org%unknown").exists());
 }
