@@ -1,0 +1,70 @@
+//! What a queue knows of the time before it began: what is open, what owners had, and what another copy of the records gave.
+
+use super::*;
+
+#[test]
+fn what_owners_had_before_the_queue_began_is_remembered() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|facts| facts.owner = "greedy".into());
+    scene.step();
+    let had = scene.end(id, Exit::Done);
+    let mut again = Scene { now: scene.now, ..Scene::new() };
+    again.queue.remember(again.now, &had, 1000, 3_600_000);
+    let [greedy, modest] = ["greedy", "modest"].map(|owner| again.submit(|facts| facts.owner = owner.into()));
+    assert_eq!(given(&again.step()), [modest, greedy].map(|id| (id, Role::Sends)));
+}
+
+#[test]
+fn what_was_open_is_open_after_a_restart() {
+    let mut scene = Scene::new();
+    let ids: Vec<_> = (0..4).map(|_| scene.submit(|_| {})).collect();
+    let dependent = scene.submit_after(|_| {}, vec![ids[3]]);
+    scene.step();
+    scene.queue.steer(scene.now, ids[2], Verb::Pause).unwrap();
+    let jobs: Vec<Job> = scene.queue.jobs().cloned().collect();
+    let mut again = Scene { queue: Queue::new(Limits::default(), Box::new(Nights)), ..scene };
+    jobs.into_iter().for_each(|job| again.queue.restore(again.now, job));
+    assert_eq!(again.queue.missing(), []);
+    // Nothing is given to anybody before the endpoints said what they have.
+    let actions = again.step();
+    assert!(actions.iter().all(|action| matches!(action, Action::Probe { .. })) && actions.len() == 2, "{actions:?}");
+    again.queue.heard(again.now, ids[0], 1, Answer::Unknown);
+    // Nor does the first that answers get what is the other's.
+    again.queue.reached("b");
+    assert_eq!(given(&again.step()), []);
+    ["a", "b"].iter().for_each(|name| again.queue.reached(name));
+    assert_eq!(given(&again.step()), [(ids[0], Role::Sends)]);
+    assert_eq!(again.state(ids[2]).0, Status::Paused);
+    assert_eq!(again.state(dependent), (Status::Waiting, Reason::Dependency));
+}
+
+#[test]
+fn what_a_later_copy_of_the_records_gave_is_adopted_before_anything_is_given() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    let known = scene.queue.get(id).unwrap().clone();
+    assert_eq!((known.attempt, known.role), (1, Some(Role::Sends)));
+    for endpoint in ["a", "b"] {
+        // The records were put back as they were before or after the first attempt; by now the third is at work.
+        let mut before = known.clone();
+        (before.attempt, before.role, before.status) = (0, None, Status::Queued);
+        for job in [before, known.clone()] {
+            let mut again = Scene { queue: Queue::new(Limits::default(), Box::new(Nights)), now: scene.now, count: 9 };
+            ["a", "b"].iter().for_each(|name| again.queue.distrust(name));
+            again.queue.restore(again.now, job.clone());
+            let other = if endpoint == "a" { "b" } else { "a" };
+            again.queue.reached(other);
+            if job.role.is_some() {
+                again.queue.heard(again.now, id, 1, Answer::Unknown);
+            }
+            // The endpoint that did not answer yet may have it.
+            assert_eq!(given(&again.step()), [], "{endpoint}");
+            let role = if endpoint == "a" { Role::Sends } else { Role::Fetches };
+            again.queue.adopt(again.now, id, 3, role);
+            again.queue.reached(endpoint);
+            assert_eq!(given(&again.step()), []);
+            assert_eq!(again.end(id, Exit::Done).status, Status::Succeeded);
+        }
+    }
+}
