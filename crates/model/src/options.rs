@@ -237,6 +237,8 @@ pub const CHUNK_BYTES_MIN: u64 = 1 << 20;
 pub const CHUNK_BYTES_MAX: u64 = 1 << 30;
 /// Sixteen blocks of 128 KiB per trailer keep the per-chunk cost under 1 %, and 8 MiB bounds what a lost lane re-sends.
 pub const CHUNK_BYTES_DEFAULT: u64 = 8 << 20;
+/// Over distance, where no length was asked for: streams end nearer together (decision 064).
+pub const CHUNK_BYTES_FAR: u64 = 2 << 20;
 
 impl Default for TransferOptions {
     fn default() -> Self {

@@ -32,6 +32,8 @@ pub struct TransferSpec {
     pub choice: Choice,
     /// All but the selection, which is made of `choice` when the transfer starts.
     pub options: TransferOptions,
+    /// Nobody asked for a length of chunks: where `options` has the default, they are shorter over distance.
+    pub may_shorten_chunks: bool,
     /// Data streams, or lanes within one host; chosen where it is not said.
     pub streams: Option<u32>,
     /// Where their number begins, by a plan, if it is not said; it follows the path from there.
@@ -65,6 +67,7 @@ impl TransferSpec {
             replicas: Vec::new(),
             choice: Choice::default(),
             options: TransferOptions::default(),
+            may_shorten_chunks: true,
             streams: None,
             streams_first: None,
             paths: PathWish::default(),
@@ -174,6 +177,7 @@ mod tests {
                     range: Some(crate::Extent::new(1 << 20, 1 << 60)),
                 })),
             },
+            may_shorten_chunks: false,
             streams: Some(4),
             streams_first: Some(3),
             paths: "10.0.0.1=10.0.0.2".parse().unwrap(),
@@ -209,6 +213,14 @@ mod tests {
     fn defaults_are_left_out() {
         let text = serde_json::to_string(&plain()).unwrap();
         assert_eq!(text, r#"{"version":1,"sources":["data/"],"destination":"lab:in/"}"#);
+    }
+
+    #[test]
+    fn a_length_of_chunks_that_was_asked_for_is_written_though_it_is_the_default() {
+        let asked = TransferSpec { may_shorten_chunks: false, ..plain() };
+        let text = serde_json::to_string(&asked).unwrap();
+        assert!(text.contains(r#""chunk-size":8388608"#), "{text}");
+        assert_eq!(read(&text), Ok(asked));
     }
 
     #[test]

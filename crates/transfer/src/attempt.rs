@@ -2,6 +2,7 @@
 
 use crate::apart::check_apart;
 use crate::capability::{check_receiver, check_sender};
+use crate::chunks::Chunks;
 use crate::connect::ConnectOptions;
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ pub struct Attempt<'a> {
     pub started: Instant,
     /// Where a session begins after one of several paths was lost.
     pub standby: &'a Arc<Standby>,
+    pub chunks: &'a Chunks,
     /// What came of each of several holders, by name.
     pub tallies: Mutex<Vec<(String, Tally)>>,
     /// Why it could not go on, where that says more than its report.
@@ -63,7 +65,7 @@ impl Attempt<'_> {
         let mut options = self.options.clone();
         options.payload_bytes_max = options.payload_bytes_max.map(|max| max.saturating_sub(sent_bytes));
         options.pace = self.control.pace();
-        match self.route {
+        let report = match self.route {
             Route::Push { peer, path } => self.push(&**peer, path, options, progress),
             Route::Pull { peer, paths, replicas } if self.means.catalogue.is_some() => {
                 let lead = Replica { peer: peer.clone(), path: paths[0].clone() };
@@ -71,12 +73,22 @@ impl Attempt<'_> {
             }
             Route::Pull { peer, paths, replicas } => self.pull(&**peer, paths, replicas, options, progress),
             Route::Local => self.copy_here(options, progress),
-        }
+        };
+        let mut report = report?;
+        report.notes.extend(self.chunks.note());
+        Ok(report)
     }
 
-    fn push(&self, peer: &dyn Peer, path: &[u8], options: TransferOptions, progress: &Arc<Progress>) -> Result<Report> {
+    fn push(
+        &self,
+        peer: &dyn Peer,
+        path: &[u8],
+        mut options: TransferOptions,
+        progress: &Arc<Progress>,
+    ) -> Result<Report> {
         let OpenSource { source, is_single } = self.open_source()?;
         let client = self.connect(peer, Way::Push, &[path.to_vec()])?;
+        options.chunk_bytes = self.chunks.bytes(self.spec, client.round_trip());
         check_receiver(&client, peer.name(), path, &options)?;
         let spec = PushSpec { id: self.job, path: path.to_vec(), is_single, options };
         let report = client.push(spec, source, progress.clone(), self.observer(), self);
@@ -93,6 +105,7 @@ impl Attempt<'_> {
         progress: &Arc<Progress>,
     ) -> Result<Report> {
         let client = self.connect(peer, Way::Pull, paths)?;
+        options.chunk_bytes = self.chunks.bytes(self.spec, client.round_trip());
         if peer.is_endpoint() {
             options.congestion.clone_from(&self.spec.congestion);
         }
@@ -103,7 +116,7 @@ impl Attempt<'_> {
             }
             _ => Shape::Tree,
         };
-        let destination = self.open_sink(shape, false)?;
+        let destination = self.open_sink(shape, false, &options)?;
         let spec = PullSpec {
             id: self.job,
             paths: paths.to_vec(),
@@ -163,7 +176,7 @@ impl Attempt<'_> {
         options: &TransferOptions,
         progress: &Arc<Progress>,
     ) -> Result<(Report, Vec<(String, Tally)>)> {
-        let destination = self.open_sink(Shape::Tree, false)?;
+        let destination = self.open_sink(Shape::Tree, false, options)?;
         let mut pull = PullSpec {
             id: self.job,
             paths: Vec::new(),
@@ -207,7 +220,7 @@ impl Attempt<'_> {
         let OpenSource { source, is_single } = self.open_source()?;
         check_apart(&self.spec.sources, &self.spec.destination, is_single, options.deletion.is_some())?;
         let shape = if is_single { Shape::Single } else { Shape::Tree };
-        let destination = self.open_sink(shape, self.spec.sources == [Location::Pipe])?;
+        let destination = self.open_sink(shape, self.spec.sources == [Location::Pipe], self.options)?;
         // Users and groups are the same on both sides.
         options.fidelity.numeric_ids = !options.fidelity.is_none();
         let spec = LocalSpec {
@@ -237,10 +250,9 @@ impl Attempt<'_> {
         self.means.stores.source(&self.spec.sources, self.options).map_err(|e| Error::from_open(&e))
     }
 
-    fn open_sink(&self, shape: Shape, is_nameless: bool) -> Result<OpenSink> {
+    fn open_sink(&self, shape: Shape, is_nameless: bool, options: &TransferOptions) -> Result<OpenSink> {
         let is_own = matches!(self.route, Route::Local);
-        let request =
-            SinkRequest { rights: Rights::of(self.options), shape, is_nameless, is_own, options: self.options };
+        let request = SinkRequest { rights: Rights::of(options), shape, is_nameless, is_own, options };
         self.means.stores.sink(&self.spec.destination, &request).map_err(|e| Error::from_open(&e))
     }
 

@@ -1,5 +1,6 @@
 //! A transfer that runs: started, looked at, steered, stopped and waited for.
 
+use crate::chunks::Chunks;
 use crate::control::{Control, Observed, Steering};
 use crate::ended::Ended;
 use crate::error::{Error, Kind, Result, plain};
@@ -50,6 +51,7 @@ impl Transfer {
             control: control.clone(),
             sums: Sums::default(),
             standby: Arc::default(),
+            chunks: Chunks::default(),
         };
         let ending = Ending(control.clone());
         let run = move || {

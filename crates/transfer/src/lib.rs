@@ -5,7 +5,7 @@
 //! ```
 //! `matrix` says what works with what, `route` decides which way bytes go, `peer` says what the other side is, `store::Stores` opens
 //! what is on this host, `capability` refuses what the other side would pass over, `attempt` runs the mover once (`replicas` has other
-//! holders help), `run` tries again and sums up, `witness` keeps what
+//! holders help, `chunks` says how long chunks are), `run` tries again and sums up, `witness` keeps what
 //! failed and what was delivered, `sample` says how it goes, `trees` compares and moves. docs/embedding.md shows it in use.
 //!
 //! Invariants:
@@ -27,6 +27,7 @@ mod capability;
 mod apart;
 mod listed;
 mod replicas;
+mod chunks;
 mod attempt;
 mod witness;
 mod sample;

@@ -4,6 +4,7 @@
 //! sent twice.
 
 use crate::attempt::Attempt;
+use crate::chunks::Chunks;
 use crate::control::Control;
 use crate::ended::{Ended, nothing_moved};
 use crate::error::{Error, Kind, Result, plain};
@@ -39,6 +40,7 @@ pub struct Run {
     pub control: Arc<Control>,
     pub sums: Sums,
     pub standby: Arc<Standby>,
+    pub chunks: Chunks,
     pub started: Instant,
 }
 
@@ -152,6 +154,7 @@ impl Run {
             control: &self.control,
             started: self.started,
             standby: &self.standby,
+            chunks: &self.chunks,
             tallies: Mutex::default(),
             failed: Mutex::default(),
         };

@@ -105,7 +105,8 @@ pub struct Args {
     /// engine
     #[arg(long, value_name = "N[,N]", default_value = "0", env = "THALWEG_DEPTH")]
     depth: Depths,
-    /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB]
+    /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB, or 2MiB
+    /// where a round trip to the other host takes 10 ms or more]
     #[arg(long, value_name = "SIZE", value_parser = values::chunk_bytes, env = "THALWEG_CHUNK_SIZE")]
     chunk_size: Option<u64>,
     /// Write what was measured and decided about the number of streams while the copy ran; `thalweg plan replay` makes the decisions
@@ -437,6 +438,7 @@ fn request(args: &Args, more: &More, sources: Vec<Location>, destination: Locati
             replicas: Vec::new(),
             choice,
             options,
+            may_shorten_chunks: args.chunk_size.is_none() && !args.decisions.delta,
             streams: args.streams,
             streams_first: None,
             paths: args.paths.clone(),

@@ -10,7 +10,9 @@ use crate::filter::{Filter, Rule};
 use crate::follow::{Follow, FollowEnd, LagAlarm, Until, View};
 use crate::location::Location;
 use crate::name::{Escaped, Name, unescape};
-use crate::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, INSTEAD_OF_MAX, Slice, TransferOptions};
+use crate::options::{
+    CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Deletion, INSTEAD_OF_MAX, Slice, TransferOptions,
+};
 use crate::pace::Timetable;
 use crate::paths::PathWish;
 use crate::selection::{Choice, Listed};
@@ -102,6 +104,7 @@ impl From<TransferSpec> for Form {
             replicas,
             choice,
             options,
+            may_shorten_chunks,
             streams,
             streams_first,
             paths,
@@ -110,6 +113,7 @@ impl From<TransferSpec> for Form {
             retries,
             bounds,
         } = spec;
+        let is_length_asked = !may_shorten_chunks || options.chunk_bytes != CHUNK_BYTES_DEFAULT;
         let Choice { filter, size_bytes_min, size_bytes_max, newer_than, older_than, listed } = choice;
         let Bounds { duration_max, no_progress, is_fail_fast } = bounds;
         let rules: Vec<_> = filter.rules().iter().map(Rule::to_string).collect();
@@ -118,6 +122,7 @@ impl From<TransferSpec> for Form {
             sources: sources.iter().map(written).collect(),
             destination: written(&destination),
             replica: (!replicas.is_empty()).then(|| replicas.iter().map(written).collect()),
+            chunk_size: is_length_asked.then_some(options.chunk_bytes),
             filter: (!rules.is_empty()).then_some(rules),
             files: listed.map(|listed| listed.paths.iter().map(|path| Escaped(path).to_string()).collect()),
             min_size: (size_bytes_min > 0).then_some(size_bytes_min),
@@ -144,7 +149,8 @@ fn of_options(options: TransferOptions) -> Form {
         fsync,
         verify,
         digest,
-        chunk_bytes,
+        // Written by whoever knows whether it was asked for.
+        chunk_bytes: _,
         no_clobber,
         chmod,
         engine,
@@ -180,7 +186,6 @@ fn of_options(options: TransferOptions) -> Form {
         fsync: unless(fsync, default.fsync),
         verify: unless(verify, default.verify),
         digest: unless(digest, default.digest),
-        chunk_size: (chunk_bytes != default.chunk_bytes).then_some(chunk_bytes),
         no_clobber: no_clobber.then_some(true),
         chmod: chmod.map(|(files, directories)| [files, directories].map(|bits| format!("{bits:o}"))),
         engine: unless(engine, default.engine),
@@ -279,6 +284,7 @@ impl TryFrom<Form> for TransferSpec {
                 listed: form.files.map(listed).transpose()?,
             },
             options,
+            may_shorten_chunks: form.chunk_size.is_none(),
             streams: form.streams,
             streams_first: form.streams_first,
             paths: word(form.paths, PathWish::default())?,

@@ -190,6 +190,11 @@ impl Client {
         self.shared.session.peer
     }
 
+    /// The shortest so far; zero where it is not known, as through a connection of ssh.
+    pub fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.shared.session.rtt_us())
+    }
+
     /// The endpoint's answer to the hello.
     pub fn welcome(&self) -> Result<Welcome, ConnectError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -310,6 +315,7 @@ impl Client {
         {
             job.wait_in(spool.clone(), *how);
         }
+        job.owes_answer(true);
         let running = self.shared.session.add_job(number, Job::Receive(job.clone()));
         self.enlist(spec.id, &running, number);
         let open = Open {
@@ -484,11 +490,15 @@ impl Shared {
             // Nothing waits for the rest of it: what an accepted job brings tells the same.
             Message::Accept(accept) => {
                 let running = self.session.jobs.lock().unwrap().get(&accept.job).cloned();
-                if let Some(Job::Send(job)) = running.map(|running| running.job.clone()) {
-                    if job.options.wait == Wait::Buffered && accept.buffer_bytes == 0 {
-                        job.cancel(CloseCode::Forbidden, NO_BUFFER);
+                match running.map(|running| running.job.clone()) {
+                    Some(Job::Send(job)) => {
+                        if job.options.wait == Wait::Buffered && accept.buffer_bytes == 0 {
+                            job.cancel(CloseCode::Forbidden, NO_BUFFER);
+                        }
+                        job.is_taken(accept.takes_whole);
                     }
-                    job.is_taken(accept.takes_whole);
+                    Some(Job::Receive(job)) => job.owes_answer(false),
+                    None => {}
                 }
             }
             Message::Reject(reject) => {

@@ -277,11 +277,11 @@ const OPTIONS: &[Rule] = &[
         instead: "give --delete too, or omit --max-delete",
     },
     Rule {
-        verbs: COPIES,
+        verbs: Verbs::ALL,
         when: &[NotBoth(Ends::ENDPOINT)],
         flags: &[any("detach")],
         is_idle: false,
-        why: "--detach is for copies between two endpoints",
+        why: "--detach is for copies between two endpoints, and for moves and checks between them",
         instead: "omit it, or name endpoints as source and destination",
     },
     Rule {
