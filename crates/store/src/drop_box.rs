@@ -225,7 +225,8 @@ impl Sink for DropBox {
     }
 
     fn publish(&self, entry: &Entry, staged: Staged) -> Result<()> {
-        self.inner.publish(&placed(&*self.inner, entry, &self.tag)?, staged)
+        let placed = placed(&*self.inner, entry, &self.tag).inspect_err(|_| self.inner.discard(staged))?;
+        self.inner.publish(&placed, staged)
     }
 
     fn discard(&self, staged: Staged) {
@@ -295,7 +296,7 @@ impl SinkLane for DropLane {
     }
 
     fn publish(&mut self, entry: &Entry, staged: Staged) -> Result<()> {
-        let placed = placed(&*self.inner, entry, &self.tag)?;
+        let placed = placed(&*self.inner, entry, &self.tag).inspect_err(|_| self.inner.discard(staged))?;
         self.lane.publish(&placed, staged)
     }
 }
@@ -501,6 +502,25 @@ mod tests {
         again.publish(&complete, PublishRule::Replace).unwrap();
         assert_eq!(fs::read(dir.path().join("f.~77~")).unwrap(), b"abcdefghij");
         assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"others'");
+    }
+
+    #[test]
+    fn what_finds_every_name_taken_when_it_is_published_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
+        let sink = DropBox::new(Arc::new(PosixSink::new(root.clone(), root, None)), "77");
+        let file = entry(1, "f", Kind::File);
+        let mut lane = sink.lane(false).unwrap();
+        lane.create(&file, PublishRule::Replace).unwrap();
+        lane.write(b"mine").unwrap();
+        let staged = lane.seal(&file, false).unwrap();
+        each_name(&file.name, "77").for_each(|name| fs::write(dir.path().join(name.to_string()), "others'").unwrap());
+        assert_eq!(sink.publish(&file, staged).unwrap_err().kind, FailureKind::InTheWay);
+        drop(lane);
+        sink.close();
+        let mut left = fs::read_dir(dir.path()).unwrap().map(|found| found.unwrap().file_name());
+        let is_staging = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(crate::sink::STAGING_PREFIX);
+        assert!(!left.any(is_staging), "what was staged stayed");
     }
 
     #[test]

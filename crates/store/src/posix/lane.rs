@@ -9,6 +9,7 @@
 
 use super::content::{write_all, write_all_at};
 use super::shared::{Lane, Shared};
+use super::source::PosixFile;
 use super::sparse::{self, Part};
 use super::staging::FileNumber;
 use super::{blocks, facts, spelling, within};
@@ -155,7 +156,7 @@ impl PosixSinkLane {
         self.may_be_unnamed = false;
         let fail = |e: Errno| Error::new("write file", b"", e);
         let mut content = vec![0; rustix::fs::fstat(&file).map_err(fail)?.st_size as usize];
-        let read = os::fs::pread(&file, &mut content[..], 0).map_err(fail)?;
+        let read = PosixFile { file: file.into() }.read_at(0, &mut content)?;
         self.create(entry, PublishRule::NoReplace)?;
         self.write(&content[..read])?;
         let staged = self.seal(entry, sync)?;

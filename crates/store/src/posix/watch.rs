@@ -9,6 +9,7 @@
 //! Not here: reading, and whether what was read is what the file holds in the end.
 
 mod ends;
+mod moves;
 mod places;
 mod unhinted;
 
@@ -206,15 +207,23 @@ impl PosixWatch {
         // By a digest of each name. One that is taken for another is missed at the next listing.
         let hasher = RandomState::new();
         let is_known = self.places.names(key).next().is_some();
-        let mut there = HashSet::new();
+        let (mut there, mut has_moved) = (HashSet::new(), None);
         let listed = read_directory(directory.as_fd(), &mut |name, status| {
             if is_known {
                 there.insert(hasher.hash_one(name));
             }
+            let is_new = self.places.get(&(key, name.clone())).is_none();
+            // What comes into a directory that has another name by now is found under that.
+            if is_new && *has_moved.get_or_insert_with(|| self.has_moved(key)) {
+                return true;
+            }
             self.look(key, directory.as_fd(), (name, status), hear);
             true
         });
-        if let Err(e) = listed {
+        // One that was removed has no names any more.
+        if let Err(e) = listed
+            && Errno::from_io_error(&e) != Some(Errno::NOENT)
+        {
             let error = Error::new("read directory", b"", e);
             let path = self.tree.path(key, b"");
             return hear(Event::Failed(Failure { path, kind: error.kind, message: error.message() }));
@@ -223,15 +232,6 @@ impl PosixWatch {
             let is_lost = |name: &&Name| !there.contains(&hasher.hash_one(name));
             let lost: Vec<Name> = self.places.names(key).filter(is_lost).cloned().collect();
             lost.iter().for_each(|name| self.missing(key, name));
-        }
-    }
-
-    /// Nothing is at a name. Whether its file went, or got another name, the rest of the look tells.
-    fn missing(&mut self, key: u64, name: &Name) {
-        self.young.remove(&(key, name.clone()));
-        let number = self.places.remove(key, name);
-        if let Some(number) = number.filter(|number| self.files.contains_key(number)) {
-            self.absent.entry(number).or_insert_with(Instant::now);
         }
     }
 
@@ -327,19 +327,6 @@ impl PosixWatch {
         }
     }
 
-    /// Whether a file is not at the name it had. Other errors say nothing of that.
-    fn is_moved(&self, number: u64) -> bool {
-        let Some(file) = self.files.get(&number) else { return false };
-        if self.absent.contains_key(&number) {
-            return true;
-        }
-        match self.tree.open(file.key) {
-            Ok(directory) => statat(&directory, file.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
-                .map_or_else(|e| e == Errno::NOENT, |status| status.st_ino != file.generation.version.object()),
-            Err(e) => Errno::from_io_error(&e) == Some(Errno::NOENT),
-        }
-    }
-
     fn found_file(
         &mut self,
         place: (u64, Name),
@@ -348,12 +335,12 @@ impl PosixWatch {
         hear: &mut dyn FnMut(Event),
     ) {
         // What comes after the end is not waited for.
-        if self.ending >= Ending::Waiting {
-            return;
+        if self.ending < Ending::Waiting && !self.is_to_wait(&place, status) {
+            self.tell_file(place, directory, status, hear);
         }
-        if self.is_to_wait(&place, status) {
-            return;
-        }
+    }
+
+    fn tell_file(&mut self, place: (u64, Name), directory: BorrowedFd<'_>, status: &Stat, hear: &mut dyn FnMut(Event)) {
         let (key, name) = place.clone();
         let number = self.next_number;
         let entry = match self.entry(number, key, directory, (&name, status)) {
@@ -478,17 +465,28 @@ impl PosixWatch {
             // A marker that was written again, or what was no file before.
             return;
         }
+        // However many grow: there are no more of them with one in the place of another.
+        let is_told_now = self.ending < Ending::Waiting && self.files.get(&number).is_some_and(|file| file.is_growing);
         self.forget(number);
-        let next = self.next_number;
-        self.found_file((key, name.clone()), directory, status, &mut |event| match event {
+        let (next, mut is_told) = (self.next_number, false);
+        let place = (key, name.clone());
+        let mut tell = |event: Event| match event {
             // Under the number that its place has had.
             Event::Found(mut object) => {
+                is_told = true;
                 object.entry.id = ObjectId(number);
                 hear(Event::Restarted { object, why: Restart::Replaced });
             }
             Event::Grown { available_bytes, .. } => hear(Event::Grown { id: ObjectId(number), available_bytes }),
             other => hear(other),
-        });
+        };
+        match is_told_now {
+            true => self.tell_file(place, directory, status, &mut tell),
+            false => self.found_file(place, directory, status, &mut tell),
+        }
+        if is_told_now && !is_told {
+            hear(Event::Gone { id: ObjectId(number) });
+        }
         if let Some(file) = self.files.remove(&next) {
             self.files.insert(number, file);
             self.growing.insert(number);

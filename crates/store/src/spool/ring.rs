@@ -323,23 +323,39 @@ impl Spool {
     /// # Errors
     /// When storage did not confirm it: after a power loss the owner may be there again.
     pub fn end(&self, owner: Owner) -> Result<()> {
+        let over = self.close(owner);
+        let mut files = over.iter().map(|(_, file)| file);
+        let unmade = files.try_for_each(|file| file.write_all_at(&NO_HEAD, 0).and_then(|()| file.sync_data()));
+        self.hand_on(&over);
+        unmade.map_err(|e| self.failed("write to the buffer", e))
+    }
+
+    /// Takes its segments from an owner. As long as their heads are written over they count as being written: a parcel
+    /// that is let go meanwhile makes none of them another owner's, whose head would be lost.
+    fn close(&self, owner: Owner) -> Vec<(u32, Arc<File>)> {
         let mut state = self.state.lock().unwrap();
         state.found.remove(&owner);
-        let mut files = Vec::new();
-        for segment in state.segments.iter_mut().filter(|segment| segment.owner == Some(owner) && !segment.is_over) {
-            segment.is_over = true;
-            files.extend(segment.file.clone());
-        }
         state.owners.remove(&owner);
-        drop(state);
-        let unmade = files.iter().try_for_each(|file| file.write_all_at(&NO_HEAD, 0).and_then(|()| file.sync_data()));
-        let mut state = self.state.lock().unwrap();
-        for number in 0..state.segments.len() as u32 {
-            if state.segments[number as usize].owner == Some(owner) {
-                self.free_if_done(&mut state, number);
+        let mut over = Vec::new();
+        for (number, segment) in state.segments.iter_mut().enumerate() {
+            if segment.owner == Some(owner)
+                && !segment.is_over
+                && let Some(file) = &segment.file
+            {
+                over.push((number as u32, file.clone()));
+                segment.is_over = true;
+                segment.writing += 1;
             }
         }
-        unmade.map_err(|e| self.failed("write to the buffer", e))
+        over
+    }
+
+    fn hand_on(&self, over: &[(u32, Arc<File>)]) {
+        let mut state = self.state.lock().unwrap();
+        for (number, _) in over {
+            state.segments[*number as usize].writing -= 1;
+            self.free_if_done(&mut state, *number);
+        }
     }
 
     /// Makes a segment free in which nothing is wanted, unless it is the one that its owner writes next.

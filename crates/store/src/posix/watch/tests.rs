@@ -1,7 +1,7 @@
 //! What a watch tells of files whose writers close and lock them, and after lost hints.
 
 use crate::posix::PosixSource;
-use crate::source::{Event, Source, Watch};
+use crate::source::{Event, Restart, Source, Watch};
 use model::follow::{Follow, FollowEnd, Until};
 use model::{Kind, Name, ObjectId};
 use std::collections::HashMap;
@@ -18,6 +18,8 @@ struct Watched {
     watch: Box<dyn Watch>,
     names: HashMap<ObjectId, String>,
     ended: Vec<String>,
+    failed: Vec<String>,
+    replaced: Vec<ObjectId>,
 }
 
 impl Watched {
@@ -29,7 +31,8 @@ impl Watched {
         let mut source = PosixSource::new();
         source.add_local(format!("{}/", dir.display()).as_bytes()).unwrap();
         let watch = source.watch(&Follow::new(until, ends)).unwrap().unwrap();
-        Watched { watch, names: HashMap::new(), ended: Vec::new() }
+        let (names, ended, failed, replaced) = Default::default();
+        Watched { watch, names, ended, failed, replaced }
     }
 
     fn look(&mut self) {
@@ -45,6 +48,8 @@ impl Watched {
                     self.names.insert(object.entry.id, name);
                 }
                 Event::Ended { id, .. } => self.ended.push(self.names[&id].clone()),
+                Event::Restarted { object, why: Restart::Replaced } => self.replaced.push(object.entry.id),
+                Event::Failed(failure) => self.failed.push(failure.message),
                 _ => {}
             }
         }
@@ -80,6 +85,28 @@ fn where_very_many_grow_a_young_file_of_a_finished_name_is_told_once_it_rests() 
     fs::write(dir.path().join("young"), b"whole").unwrap();
     watched.wait_until_found("young");
     assert_eq!(watched.ended, ["young"], "it is told as a file that is complete");
+}
+
+#[test]
+fn where_very_many_grow_one_that_takes_the_place_of_another_that_grows_is_told_at_once() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut growing = open(&dir.path().join("f"));
+    let mut watched = Watched::new(dir.path(), Until::parse("rename").unwrap());
+    watched.wait_until_found("f");
+    let id = *watched.names.keys().find(|id| watched.names[*id] == "f").unwrap();
+    (0..super::GROWING_MAX).for_each(|number| drop(File::create(dir.path().join(format!("{number}.part"))).unwrap()));
+    let began = Instant::now();
+    while watched.names.len() <= super::GROWING_MAX {
+        assert!(began.elapsed() < LIMIT, "{} were found", watched.names.len());
+        growing.write_all(b"more").unwrap();
+        watched.look();
+    }
+    fs::write(elsewhere.path().join("new"), b"another").unwrap();
+    fs::rename(elsewhere.path().join("new"), dir.path().join("f")).unwrap();
+    while watched.replaced != [id] {
+        assert!(began.elapsed() < LIMIT, "nothing is told of the file that grew: {:?}", watched.replaced);
+        watched.look();
+    }
 }
 
 #[test]
@@ -167,4 +194,39 @@ fn a_finished_name_that_is_a_link_is_complete_when_the_unfinished_one_goes_at_th
     (0..5).for_each(|_| watched.look());
     fs::remove_file(path("f.part")).unwrap();
     watched.wait_until_ended("f");
+}
+
+#[test]
+fn a_directory_that_was_removed_is_no_failure_when_everything_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = FollowEnd::Marker(Name::new(b"STOP").unwrap());
+    let mut watched = Watched::ended_by(dir.path(), Until::Close, vec![stop]);
+    fs::create_dir(dir.path().join("d")).unwrap();
+    watched.wait_until_found("d");
+    fs::remove_dir(dir.path().join("d")).unwrap();
+    fs::write(dir.path().join("STOP"), b"").unwrap();
+    // Everything is listed the last time.
+    (0..5).for_each(|_| watched.look());
+    assert!(watched.failed.is_empty(), "{:?}", watched.failed);
+}
+
+#[test]
+fn what_comes_into_a_directory_that_was_renamed_is_told_under_its_new_name_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let stop = FollowEnd::Marker(Name::new(b"STOP").unwrap());
+    let mut watched = Watched::ended_by(dir.path(), Until::Close, vec![stop]);
+    fs::create_dir_all(path("run.tmp/below")).unwrap();
+    watched.wait_until_found("below");
+    fs::rename(path("run.tmp"), path("run")).unwrap();
+    watched.wait_until_found("run");
+    fs::write(path("run/f"), b"x").unwrap();
+    fs::write(path("run/below/g"), b"x").unwrap();
+    watched.wait_until_found("f");
+    watched.wait_until_found("g");
+    fs::write(path("STOP"), b"").unwrap();
+    // Everything is listed the last time.
+    (0..5).for_each(|_| watched.look());
+    let told = |name: &str| watched.names.values().filter(|told| *told == name).count();
+    assert_eq!((told("f"), told("g")), (1, 1));
 }

@@ -115,6 +115,20 @@ fn an_owner_that_ended_does_not_come_back_and_a_writer_that_was_late_does_no_har
 }
 
 #[test]
+fn a_segment_is_nobody_elses_before_the_head_of_its_last_use_is_gone() {
+    let (_dir, path) = place();
+    let spool = Spool::open(&path, QUOTA).unwrap();
+    put(&spool, owner(1), Kind::Journal, b"job").unwrap();
+    let content = put(&spool, owner(1), Kind::Content, b"content").unwrap();
+    // In the middle of its end.
+    let over = spool.close(owner(1));
+    spool.release(&content);
+    assert_eq!(spool.used_bytes(), 2 * MIB, "the next owner's head would be written over");
+    spool.hand_on(&over);
+    assert_eq!(spool.used_bytes(), 0);
+}
+
+#[test]
 fn content_of_an_earlier_use_of_a_segment_does_not_exist() {
     let (_dir, path) = place();
     {
