@@ -19,6 +19,12 @@ pub trait Port: Send + Sync {
     /// session ends and both halves hear of it.
     fn send(&self, message: Message);
 
+    /// The same without waiting for room either, for whoever speaks to several: a peer that leaves too much unread loses its
+    /// session.
+    fn send_now(&self, message: Message) {
+        self.send(message);
+    }
+
     /// Waits until what was sent before has gone, as far as it waits in this process: for messages that nothing bounds but
     /// the work behind them. Not from the thread that receives.
     fn make_room(&self) {}

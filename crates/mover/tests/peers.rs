@@ -3,25 +3,27 @@
 mod endpoint;
 
 use endpoint::{Endpoint, OpenHost, client, content, describe, endpoint, make_tree, serve};
-use model::files::Question;
+use model::files::{Question, Record};
 use model::options::Fsync;
-use model::{DigestAlgorithm, Extent, JobId, ObjectId, SessionId, TransferOptions};
+use model::{DigestAlgorithm, Extent, FailureKind, JobId, ObjectId, Pin, SessionId, TransferOptions};
+use mover::files::{How, NotReached};
 use mover::job::Port;
 use mover::job_options::options_to_wire;
 use mover::limits::LANE_BYTES;
 use mover::sender::SendJob;
-use mover::session::{AskError, PushSpec, Server};
+use mover::session::{AskError, Grant, Host, HostFacts, Opened, PullSpec, PushSpec, Server};
 use mover::{Ending, Memory, Progress};
 use net::{DataStream, DialOptions, Identity, Listener, ServerTls};
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use store::posix::PosixSource;
+use store::Shelf;
+use store::posix::{PosixSink, PosixSource, beneath};
 use wire::data::{ChunkHeader, ChunkTrailer, Status, chunk_extra_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature};
 use wire::listing::REPLACEMENT_FIRST;
-use wire::message::{self, Cancel, Entries, EntryRecord, Finish, Hello, ListEnd, Open, Welcome};
+use wire::message::{self, Cancel, Entries, EntryRecord, Finish, Hello, ListEnd, Open, OrderAsk, Welcome};
 use wire::{CloseCode, Message, Refusal};
 
 /// Longer than anything takes that comes at all.
@@ -596,6 +598,89 @@ fn an_endpoint_that_answers_and_never_gets_on_is_no_progress() {
     let Ending::Cancelled { by_peer: false, refusal } = ending else { panic!("{ending}") };
     assert_eq!(refusal.code, CloseCode::NoProgress);
     assert!(refusal.text.contains("although both sides answer"), "{refusal}");
+}
+
+#[test]
+fn an_endpoint_that_says_nothing_of_a_job_that_it_was_asked_for_is_no_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = Arc::new(beneath::open_directory(dir.path()).unwrap());
+    let sink = Arc::new(PosixSink::new(directory.clone(), directory, None));
+    let spec = PullSpec {
+        id: JobId([1; 16]),
+        paths: vec![b"f".to_vec()],
+        options: TransferOptions::default(),
+        rename_to: None,
+        is_sequential: false,
+    };
+    let client = client(&mute(feature::ALL), Some(2));
+    client.set_no_progress_timeout(Duration::from_secs(1));
+    let began = Instant::now();
+    let report = client.pull(spec, sink, Progress::new(), None, &|| began.elapsed() > PATIENCE).unwrap();
+    let ending = report.ending;
+    let Ending::Cancelled { by_peer: false, refusal } = ending else { panic!("{ending}") };
+    assert_eq!(refusal.code, CloseCode::NoProgress, "{refusal}");
+}
+
+#[test]
+fn a_request_that_is_never_answered_is_no_progress() {
+    let client = client(&mute(feature::ALL), Some(0));
+    client.set_no_progress_timeout(Duration::from_secs(1));
+    let (began, ask) = (Instant::now(), |number| OrderAsk { number, ..OrderAsk::default() }.into());
+    let refused = client.request(ask, &|| began.elapsed() > PATIENCE).unwrap_err();
+    assert!(matches!(&refused, AskError::Refused(refusal) if refusal.code == CloseCode::NoProgress), "{refused}");
+}
+
+/// Fails at a path that it is asked about, a moment later, and never comes back from the second one.
+struct Sluggish(OpenHost);
+
+impl Host for Sluggish {
+    fn facts(&self) -> HostFacts {
+        self.0.facts()
+    }
+
+    fn authorise(&self, pin: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
+        self.0.authorise(pin, credential)
+    }
+
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
+        self.0.open(grant, job, direction, open, options)
+    }
+
+    fn reach(&self, _: &Grant, path: &[u8], _: How) -> Result<Box<dyn Shelf>, NotReached> {
+        if path == b"second" {
+            loop {
+                std::thread::park();
+            }
+        }
+        // For longer than records wait for others to be sent with.
+        std::thread::sleep(Duration::from_millis(200));
+        Err(NotReached::Failed(store::Error::of_kind(FailureKind::Other, "look at", path, "it is slow")))
+    }
+
+    fn ended(&self, _: &Grant, _: JobId, _: Direction, _: &Progress, _: &Ending) {}
+}
+
+#[test]
+fn an_answer_of_which_there_is_enough_and_that_does_not_end_is_no_progress() {
+    let host = Sluggish(OpenHost { root: "/nonexistent".into() });
+    let client = client(&serve(Server::new(Arc::new(host), Memory::default())), Some(0));
+    client.set_no_progress_timeout(Duration::from_secs(1));
+    let question = Question::Usage { paths: vec![b"first".to_vec(), b"second".to_vec()], levels: 0 };
+    let (began, mut records) = (Instant::now(), 0);
+    let mut each = |_: Record| {
+        records += 1;
+        false
+    };
+    let refused = client.ask(&question, &|| began.elapsed() > PATIENCE, &mut each).unwrap_err();
+    assert!(matches!(&refused, AskError::Refused(refusal) if refusal.code == CloseCode::NoProgress), "{refused}");
+    assert_eq!(records, 1);
 }
 
 /// Bytes that no frame begins with, and more after them.

@@ -123,6 +123,11 @@ impl Remote {
         wait_for(&self.messages, interrupted)?.map(|bytes| message::decode(&self.name, &bytes)).transpose()
     }
 
+    /// What the remote side says from here on is passed over, and holds up nothing else that comes through the link.
+    pub fn hear_no_more(&mut self) {
+        self.messages = channel().1;
+    }
+
     pub fn link(&self) -> &Link {
         &self.link
     }

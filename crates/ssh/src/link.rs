@@ -30,7 +30,8 @@ const CREDIT_STEP_BYTES: usize = WINDOW_BYTES / 8;
 const OPENED_MAX: usize = 96;
 /// What the other side bears: it may learn late that one has ended.
 const CHANNELS_MAX: usize = 256;
-const MESSAGES_MAX: usize = 256;
+/// Of at most 2 MiB each. Whoever hears messages takes them at once.
+const MESSAGES_MAX: usize = 16;
 
 /// Gives the connection that a channel opened by the other side is for.
 pub type Accept = Box<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;
@@ -445,6 +446,31 @@ mod tests {
         for mut socket in [first, second] {
             assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0);
         }
+    }
+
+    #[test]
+    fn few_messages_wait_for_whoever_takes_none_and_none_for_whoever_does_not_listen() {
+        const SENT: usize = 64;
+        let (reads, mut writes) = io::pipe().unwrap();
+        let written = Arc::new(AtomicU32::new(0));
+        let counted = written.clone();
+        let message = vec![0u8; MESSAGE_BYTES_MAX];
+        let writer = std::thread::spawn(move || {
+            for _ in 0..SENT {
+                write_message(&mut writes, &message).unwrap();
+                counted.fetch_add(1, Relaxed);
+            }
+        });
+        let (_near, messages) = Link::start(reads, io::sink(), None).unwrap();
+        let mut before = 0;
+        while before == 0 || written.load(Relaxed) != before {
+            before = written.load(Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        // One more is with the thread that reads, and the next one in the pipe.
+        assert!(before as usize <= MESSAGES_MAX + 2, "{before}");
+        drop(messages);
+        writer.join().unwrap();
     }
 
     #[test]

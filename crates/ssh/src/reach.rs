@@ -91,16 +91,16 @@ impl Reached {
 
 /// Starts an endpoint on a remote host and finds the way to it.
 pub fn reach(wanted: &Wanted<'_>) -> Result<Reached> {
-    let remote = Remote::start(wanted.options, wanted.target, None, wanted.tell.clone(), wanted.interrupted)?;
-    let (addresses, pin) = serve(&remote, wanted, vec![PinText(wanted.identity.pin())], None)?;
+    let mut remote = Remote::start(wanted.options, wanted.target, None, wanted.tell.clone(), wanted.interrupted)?;
+    let (addresses, pin) = serve(&mut remote, wanted, vec![PinText(wanted.identity.pin())], None)?;
     let dial = dial_options(wanted, pin)?;
     let address = probe(&addresses, &dial, wanted.interrupted)?;
     Ok(Reached { remote, address, dial, is_stuck: AtomicBool::new(false) })
 }
 
-/// Makes a greeted remote side an endpoint; returns where it may be reached, and its key.
+/// Makes a greeted remote side an endpoint, which has no more to say; returns where it may be reached, and its key.
 fn serve(
-    remote: &Remote,
+    remote: &mut Remote,
     wanted: &Wanted<'_>,
     clients: Vec<PinText>,
     terms: Option<CopyTerms>,
@@ -116,6 +116,7 @@ fn serve(
         terms,
     };
     let ready = remote.ask(Role::Serve(request), wanted.interrupted)?;
+    remote.hear_no_more();
     let mut addresses = ready.usable_addresses();
     if let Some(port) = addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port) {
         let host = &wanted.target.host;
@@ -208,8 +209,8 @@ pub fn third_party_copy(copy: ThirdParty<'_>) -> Result<Exit> {
     let accept: Accept = Box::new(move || for_link.get().ok_or(io::ErrorKind::NotConnected)?.connect());
     let sender = Remote::start(to.options, from, Some(accept), to.tell.clone(), to.interrupted)?;
     let key = sender.ask(Role::Copy(copy), to.interrupted)?.pin;
-    let receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
-    let (addresses, pin) = serve(&receiver, &to, vec![key, PinText(to.identity.pin())], Some(terms))?;
+    let mut receiver = Remote::start(to.options, to.target, None, to.tell.clone(), to.interrupted)?;
+    let (addresses, pin) = serve(&mut receiver, &to, vec![key, PinText(to.identity.pin())], Some(terms))?;
     // For what the sender cannot reach directly; asked for once it cannot.
     let direct = probe(&addresses, &dial_options(&to, pin)?, to.interrupted)?;
     let through = || Onward::Link(receiver.link().clone(), receiver.name().to_owned());

@@ -31,7 +31,7 @@ impl Terms {
         let rules = told.rules.iter().map(|rule| Rule::parse(rule)).collect::<Option<Vec<_>>>();
         let filter = Filter::new(rules.ok_or_else(|| wrong("no filter rule"))?).map_err(|why| wrong(&why))?;
         let listed = told.listed.as_ref().map(|paths| Listed::new(paths.iter().map(|path| path.0.clone()).collect()));
-        let listed = listed.transpose().map_err(|_| wrong("a list of paths that lead elsewhere"))?;
+        let listed = listed.transpose().map_err(|_| wrong("a list of paths outside the source"))?;
         Ok(Terms {
             sources: told.sources.iter().map(|path| path.0.clone()).collect(),
             selection: Arc::new(Selection { filter, bounds: bounds(told.bounds), listed }),

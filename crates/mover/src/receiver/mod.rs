@@ -158,6 +158,8 @@ pub struct ReceiveJob {
     /// Objects that the sender gave up and that were not looked at yet.
     failures_waiting: AtomicU64,
     is_finish_heard: AtomicBool,
+    /// It was asked of an endpoint that has not said yet whether it takes it.
+    is_unanswered: AtomicBool,
     /// Objects are among the described whose end is not known.
     has_open_ended: AtomicBool,
     /// Objects that grow are among them.
@@ -237,7 +239,7 @@ impl ReceiveJob {
         };
         let mut listing = ListingCheck::new(INITIAL_ENTRIES);
         listing.allow(spec.options.fidelity);
-        let job = Arc::new(ReceiveJob {
+        Ok(Arc::new(ReceiveJob {
             number: spec.number,
             id: spec.id,
             sender: spec.sender,
@@ -265,6 +267,7 @@ impl ReceiveJob {
             granted_at: AtomicU64::new(0),
             failures_waiting: AtomicU64::new(0),
             is_finish_heard: AtomicBool::new(false),
+            is_unanswered: AtomicBool::new(false),
             has_open_ended: AtomicBool::new(false),
             has_growing: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
@@ -283,8 +286,7 @@ impl ReceiveJob {
             end: End::default(),
             presence: Arc::default(),
             sink,
-        });
-        Ok(job)
+        }))
     }
 
     /// Holds the sender to what it was asked for. Before `start`.
@@ -463,6 +465,11 @@ impl ReceiveJob {
         Ok(())
     }
 
+    /// Whether an endpoint that was asked for this still owes its answer.
+    pub(crate) fn owes_answer(&self, is_owed: bool) {
+        self.is_unanswered.store(is_owed, Relaxed);
+    }
+
     /// The session lacks the feature for objects whose end is not known.
     pub(crate) fn forbid_open_ended(&self) {
         self.listing.lock().unwrap().forbid_open_ended();
@@ -493,8 +500,8 @@ impl ReceiveJob {
         self.options.is_delta && !self.facts.confirms && self.may_ask_chunks.load(Relaxed)
     }
 
-    /// How far the job has come, and whether it is for the sender to get on: with a frame it has begun, with what is wanted,
-    /// or with the last word. A pipe may rest as long as no frame of it has begun.
+    /// How far the job has come, and whether it is for the sender to get on: with its answer, with a frame it has begun, with
+    /// what is wanted, or with the last word. A pipe may rest as long as no frame of it has begun.
     pub(crate) fn headway(&self) -> Headway {
         let is_in_frame = self.progress.lanes.in_frame.load(Relaxed) > 0;
         let is_wanted = !self.has_open_ended.load(Relaxed) && !self.table.lock().unwrap().is_empty();
@@ -504,7 +511,8 @@ impl ReceiveJob {
         let is_draining = self.hold.get().is_some_and(|hold| hold.waiting_bytes() > 0);
         // What several bring is looked after in their book.
         let is_beside = self.place.get().is_some_and(|place| !place.is_lead());
-        let is_owed = !is_beside && (is_in_frame || is_wanted && !is_draining || is_last_word_owed);
+        let is_owed = self.is_unanswered.load(Relaxed)
+            || !is_beside && (is_in_frame || is_wanted && !is_draining || is_last_word_owed);
         Headway { mark: self.progress.headway(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 

@@ -38,8 +38,9 @@ impl Seated for ReceiveJob {
         self.number
     }
 
+    /// Said under the book's lock: nobody else gets on meanwhile.
     fn send(&self, message: Message) {
-        self.port.send(message);
+        self.port.send_now(message);
     }
 
     fn progress(&self) -> &Arc<Progress> {
@@ -96,3 +97,6 @@ impl Seated for ReceiveJob {
         self
     }
 }
+
+#[cfg(test)]
+mod tests;

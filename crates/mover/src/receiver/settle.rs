@@ -205,8 +205,12 @@ impl ReceiveJob {
     pub(super) fn grant(&self, settled: u64) {
         let entries = settled + ENTRIES_OPEN_MAX;
         self.listing.lock().unwrap().grant(entries);
-        let credit = Credit { job: self.number, entries, in_flight_bytes: IN_FLIGHT_BYTES };
-        self.port.send(Message::Credit(credit));
+        let credit = Message::Credit(Credit { job: self.number, entries, in_flight_bytes: IN_FLIGHT_BYTES });
+        match self.place.get() {
+            // The book of several holders may be waiting.
+            Some(_) => self.port.send_now(credit),
+            None => self.port.send(credit),
+        }
     }
 }
 

@@ -405,7 +405,7 @@ impl<'a> Following<'a> {
             // The old name stays, as in any copy.
             self.moved(number, &entry);
             let (directory, parent) = (file.object.directory, self.number_of(parent));
-            self.files.remove(&number);
+            self.let_go(number);
             let entry = Entry { id: ObjectId(number), parent, ..entry };
             return self.found(SourceObject { entry, directory, end: End::Known });
         }
@@ -445,7 +445,7 @@ impl<'a> Following<'a> {
         let (to, named) = (self.job.source.path(&object), Entry { name: before, ..object.entry.clone() });
         let path = self.job.source.path(&SourceObject { entry: named, ..object.clone() });
         self.say(Followed::Moved { path, to });
-        self.files.remove(&number);
+        self.let_go(number);
         self.resting.remove(&number);
         self.found(object);
     }
@@ -479,8 +479,7 @@ impl<'a> Following<'a> {
     fn gone(&mut self, number: u64) {
         self.resting.remove(&number);
         self.pauses.forget(number);
-        let Some(file) = self.files.remove(&number) else { return };
-        self.job.book.lock().unwrap().failed.remove(&file.object.entry.id.0);
+        let Some(file) = self.let_go(number) else { return };
         if !file.is_missed && !self.is_settled(file.object.entry.id.0) {
             self.say(Followed::Vanished { path: self.job.source.path(&file.object) });
             let why = "it was removed before it was complete".to_owned();
@@ -498,7 +497,10 @@ impl<'a> Following<'a> {
         };
         let mut book = self.job.book.lock().unwrap();
         book.split.grow(id, available);
-        book.lags.grown(id, available, Instant::now());
+        // Once it is settled nothing more of it arrives.
+        if !book.split.is_settled(id) {
+            book.lags.grown(id, available, Instant::now());
+        }
         // What an attempt before this one sent was there at once.
         book.note_arrived(std::iter::once(id));
         let Some(entry) = file.ended.as_deref().filter(|_| !file.is_sealed).cloned() else { return };
@@ -517,8 +519,7 @@ impl<'a> Following<'a> {
         let markers = std::mem::take(&mut self.markers);
         for (object, covers) in markers {
             let is_open = |number: &ObjectId| {
-                let is_missed = self.files.get(&number.0).is_some_and(|file| file.is_missed);
-                let is_described = !is_missed && self.id_of(number.0).is_some_and(|id| !self.is_settled(id.0));
+                let is_described = self.id_of(number.0).is_some_and(|id| !self.is_settled(id.0));
                 is_described || self.waiting.contains(number.0)
             };
             match covers.iter().any(is_open) && !mutant::is_on("marker-overtakes") {
@@ -534,9 +535,10 @@ impl<'a> Following<'a> {
         self.ids.iter().find(|(_, known)| **known == id).map_or(ObjectId::ROOT, |(number, _)| ObjectId(*number))
     }
 
-    /// What a file is called on the wire, by the number that the watch gave it.
+    /// What a file is called on the wire, by the number that the watch gave it. One that was missed was not described.
     fn id_of(&self, number: u64) -> Option<ObjectId> {
-        self.files.get(&number).map(|file| file.object.entry.id).or_else(|| self.resting.get(&number).copied())
+        let file = self.files.get(&number).filter(|file| !file.is_missed);
+        file.map(|file| file.object.entry.id).or_else(|| self.resting.get(&number).copied())
     }
 
     /// Whether a file that grew is on its way under the number that the watch gave it.

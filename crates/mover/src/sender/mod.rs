@@ -317,9 +317,11 @@ impl SendJob {
                 delivered.push(Delivered { path, size_bytes, digest });
             }
         }
-        while let Some((_, batch, index)) = book.split.settle_first(&mut skipped) {
+        while let Some((id, batch, index)) = book.split.settle_first(&mut skipped) {
             count(&counters.files_skipped, 1);
             count(&counters.bytes_skipped, batch.objects[index].entry.size_bytes());
+            closed.extend(book.files.remove(&id));
+            book.lags.forget(id);
         }
         for record in settled.failed {
             if let Some((batch, index)) = book.split.settle(record.object) {
@@ -433,6 +435,7 @@ impl SendJob {
         let settled = {
             let mut book = self.book.lock().unwrap();
             book.files.remove(&id);
+            book.lags.forget(id);
             let settled = book.split.settle(id).is_some();
             book.untold += u32::from(settled);
             settled

@@ -193,3 +193,6 @@ fn pack_of(objects: &[SourceObject], range: Range<usize>) -> Unit {
     let bytes = objects[range.clone()].iter().map(|object| object.entry.size_bytes()).sum();
     Unit::Pack { first, count: range.len(), bytes }
 }
+
+#[cfg(test)]
+mod tests;

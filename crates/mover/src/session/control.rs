@@ -36,6 +36,10 @@ impl Port for ControlPort {
         }
     }
 
+    fn send_now(&self, message: Message) {
+        say_last(&self.0, message);
+    }
+
     fn make_room(&self) {
         while self.0.queued_bytes() > QUEUED_BYTES {
             std::thread::park_timeout(Duration::from_millis(1));

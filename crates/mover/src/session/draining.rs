@@ -20,6 +20,7 @@ use crate::sender::SendJob;
 use model::options::Buffer;
 use model::{JobId, Pin, mutant};
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -214,7 +215,16 @@ impl Server {
 
     fn drain(self: &Arc<Server>, spool: &Arc<Spool>, owner: Owner) {
         let parcels = spool.take_found(owner);
-        let came = self.carry_on(spool, owner, parcels.clone());
+        let carried = catch_unwind(AssertUnwindSafe(|| self.carry_on(spool, owner, parcels.clone())));
+        // A fault in one is no reason to leave it, and what waits for it, to the next start.
+        let came = carried.unwrap_or_else(|_| {
+            let running = self.drains.drains().get_mut(&owner).and_then(|drain| drain.running.take());
+            if let Some(job) = running {
+                job.stop(Ending::Lost("a thread of the endpoint failed".into()));
+                let_go(job);
+            }
+            Err(Refusal::new(CloseCode::Internal, "a thread of the endpoint failed; this is a bug"))
+        });
         let mut drains = self.drains.drains();
         let drain = drains.entry(owner).or_default();
         if came.is_err() && !drain.is_dropped && !spool.found().contains(&owner) {
@@ -287,13 +297,8 @@ impl Server {
         if came == Came::Through {
             job.end_hold();
         }
-        // Until its staging is let go, whoever comes next would make one of its own and leave this one behind.
         self.drains.drains().entry(owner).or_default().running = None;
-        let presence = job.presence();
-        drop(job);
-        while presence.strong_count() > 0 {
-            std::thread::park_timeout(PRESENCE_INTERVAL);
-        }
+        let_go(job);
         match came {
             Came::Through => Ok(()),
             Came::Stuck => Err(Refusal::new(CloseCode::Internal, &ending.to_string())),
@@ -303,6 +308,15 @@ impl Server {
     /// An attempt by its sender is at work, and does not wait for this.
     fn is_received(&self, key: (Pin, JobId)) -> bool {
         self.attempts.is_there(key) && !self.drains.awaited().contains(&key)
+    }
+}
+
+/// Waits until its staging is let go: whoever comes next would make one of its own and leave this one behind.
+fn let_go(job: Arc<ReceiveJob>) {
+    let presence = job.presence();
+    drop(job);
+    while presence.strong_count() > 0 {
+        std::thread::park_timeout(PRESENCE_INTERVAL);
     }
 }
 

@@ -76,12 +76,14 @@ impl Client {
         let control = &self.shared.session.control;
         let stop = || _ = control.send(message::encode(Stop { number }));
         let mut taken = 0;
-        let mut is_wanted = true;
-        let mut given_up: Option<Instant> = None;
+        let (mut enough, mut given_up): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             if given_up.is_none() && interrupt() {
                 stop();
-                (is_wanted, given_up) = (false, Some(Instant::now()));
+                given_up = Some(Instant::now());
+            }
+            if let Some(since) = enough {
+                self.check_wait(since)?;
             }
             if given_up.is_some_and(|since| since.elapsed() >= STOP_PATIENCE) {
                 return Err(AskError::Interrupted(Tally::default()));
@@ -95,8 +97,9 @@ impl Client {
                 Part::End(Ok(tally)) if given_up.is_some() => return Err(AskError::Interrupted(tally)),
                 Part::End(ended) => return ended.map_err(AskError::Refused),
                 Part::Records(records) => {
+                    let is_wanted = enough.is_none() && given_up.is_none();
                     if is_wanted && !records.into_iter().all(&mut *each) {
-                        is_wanted = false;
+                        enough = Some(Instant::now());
                         // The end is waited for: what the endpoint did until then is part of the result.
                         stop();
                     }
@@ -107,6 +110,17 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Whether the endpoint, which answers otherwise, may still take its time with what it owes since then.
+    fn check_wait(&self, since: Instant) -> Result<(), AskError> {
+        let patience = self.shared.session.no_progress_timeout();
+        if since.elapsed() < patience {
+            return Ok(());
+        }
+        let seconds = patience.as_secs();
+        let text = format!("its answer did not come to an end for {seconds} s: hanging storage, or a stuck program");
+        Err(AskError::Refused(Refusal::new(CloseCode::NoProgress, &text)))
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -163,11 +177,12 @@ impl Client {
         received: &Receiver<Message>,
         interrupt: Interrupt<'_>,
     ) -> Result<(Vec<Message>, OrderTaken), AskError> {
-        let mut answers = Vec::new();
+        let (mut answers, mut heard) = (Vec::new(), Instant::now());
         loop {
             if interrupt() {
                 return Err(AskError::Interrupted(Tally::default()));
             }
+            self.check_wait(heard)?;
             match received.recv_timeout(WAIT) {
                 Ok(Message::OrderTaken(taken)) if taken.code == 0 => return Ok((answers, taken)),
                 Ok(Message::OrderTaken(taken)) => {
@@ -178,7 +193,10 @@ impl Client {
                     self.shared.session.close(refusal.code, &refusal.text);
                     return Err(AskError::Refused(refusal));
                 }
-                Ok(message) => answers.push(message),
+                Ok(message) => {
+                    answers.push(message);
+                    heard = Instant::now();
+                }
                 Err(RecvTimeoutError::Timeout) if !self.has_ended() => {}
                 Err(_) => return Err(AskError::Lost(self.why_ended())),
             }

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - What a holder brings is recorded only if it has the digest that the lead told of it.
-//! - Messages leave under the book's lock, in the order in which the book decided.
+//! - Messages leave under the book's lock, in the order in which the book decided, and wait for no holder: one that leaves too
+//!   much unread loses its session.
 //!
 //! Not here: sessions, and who becomes the lead (`transfer`).
 
@@ -67,6 +68,7 @@ pub struct Gather {
 /// What the book needs of a receiving job.
 pub trait Seated: Send + Sync {
     fn number(&self) -> u32;
+    /// Never waits.
     fn send(&self, message: Message);
     fn progress(&self) -> &Arc<Progress>;
     /// So many of what its sender described are over.

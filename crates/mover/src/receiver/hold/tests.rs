@@ -316,6 +316,8 @@ struct Site {
     root: std::path::PathBuf,
     spool: Arc<Spool>,
     ended: Mutex<Vec<String>>,
+    /// The next job that is opened finds a fault.
+    fails: AtomicBool,
 }
 
 impl crate::session::Host for Site {
@@ -335,6 +337,7 @@ impl crate::session::Host for Site {
         open: &wire::message::Open,
         _: &TransferOptions,
     ) -> Result<crate::session::Opened, wire::Refusal> {
+        assert!(!self.fails.swap(false, Relaxed), "once, as it was told to");
         assert_eq!((&grant.name[..], &open.paths[..]), ("lab", &[b"in".to_vec()][..]));
         let root = Arc::new(beneath::open_directory(&self.root).unwrap());
         let sink = Arc::new(PosixSink::new(root.clone(), root, None));
@@ -351,8 +354,9 @@ impl crate::session::Host for Site {
     }
 }
 
-/// What attempts to send `f`, one after another, leave in the buffer of an endpoint that is started again. What `f` is in the end.
-fn carried_on_after_a_restart(attempts: &[&[u8]]) -> Vec<u8> {
+/// What attempts to send `f`, one after another, leave in the buffer of an endpoint that is started again, and that `fails` once.
+/// What `f` is in the end.
+fn carried_on_after_a_restart(attempts: &[&[u8]], fails: bool) -> Vec<u8> {
     use crate::receiver::Opening;
     let dir = tempfile::tempdir().unwrap();
     let (root, path) = (dir.path().join("root"), dir.path().join("spool"));
@@ -380,7 +384,8 @@ fn carried_on_after_a_restart(attempts: &[&[u8]]) -> Vec<u8> {
     }
     let spool = Spool::open(&path, 16 << 20).unwrap();
     assert_eq!(spool.found().len(), attempts.len());
-    let site = Arc::new(Site { root: root.clone(), spool: spool.clone(), ended: Mutex::default() });
+    let (ended, fails) = (Mutex::default(), AtomicBool::new(fails));
+    let site = Arc::new(Site { root: root.clone(), spool: spool.clone(), ended, fails });
     let server = crate::session::Server::new(site.clone(), crate::Memory::default());
     server.start_draining().unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
@@ -394,13 +399,18 @@ fn carried_on_after_a_restart(attempts: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn what_waits_goes_on_without_its_sender_after_a_restart() {
-    assert_eq!(carried_on_after_a_restart(&[b"small"]), b"small");
+    assert_eq!(carried_on_after_a_restart(&[b"small"], false), b"small");
 }
 
 #[test]
 fn what_several_attempts_at_a_job_left_comes_to_its_place_in_their_order() {
     let attempts: [&[u8]; 6] = [b"1", b"22", b"333", b"4444", b"55555", b"666666"];
-    assert_eq!(carried_on_after_a_restart(&attempts), b"666666");
+    assert_eq!(carried_on_after_a_restart(&attempts, false), b"666666");
+}
+
+#[test]
+fn what_waits_goes_on_after_a_fault_in_carrying_it_on() {
+    assert_eq!(carried_on_after_a_restart(&[b"small"], true), b"small");
 }
 
 /// All room that an owner may have for content.

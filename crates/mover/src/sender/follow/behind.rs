@@ -1,7 +1,7 @@
 //! How far the receiver of a source that is followed is behind it: told every second, and once more in the end. What is settled is
 //! forgotten on the way.
 
-use super::Following;
+use super::{File, Following};
 use crate::job::Followed;
 use model::ObjectId;
 use model::follow::LagAlarm;
@@ -54,6 +54,17 @@ impl Following<'_> {
             self.alarms.change(is_alarmed);
             self.say(Followed::LagAlarm(behind));
         }
+    }
+
+    /// Lets go of a file, and of what is remembered of it under the id that it had on the wire.
+    pub(super) fn let_go(&mut self, number: u64) -> Option<File> {
+        let file = self.files.remove(&number)?;
+        if !file.is_missed {
+            let mut book = self.job.book.lock().unwrap();
+            book.failed.remove(&file.object.entry.id.0);
+            book.lags.forget(file.object.entry.id.0);
+        }
+        Some(file)
     }
 
     /// The last word on lag is that of all of the time.
