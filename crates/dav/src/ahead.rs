@@ -3,8 +3,8 @@
 //! Invariants: of a lane at most `FILES_MAX` are under way or at hand, those that it reads first; of all lanes of a
 //! server they take `BYTES_MAX` at most, beside one file of each lane, so that no lane waits for another one's. What
 //! came of a file, an error too, is told once, when it is read; what was named before others were is not told any more.
-//! A file that waits for its turn to be asked for with its checksum is waited for, however long that takes; one that is
-//! silent is asked for again.
+//! A file that waits for its turn to be asked for with its checksum is waited for, however long that takes; of one that
+//! is silent the lane itself asks for what is missing, and whoever asked before leaves off.
 //!
 //! Not here: requests, and what content is compared with (`reading`); whose turn it is (`digests`).
 
@@ -15,7 +15,7 @@ use model::{Extent, Generation, ObjectId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use store::SourceFile;
 use web::WIDTH;
@@ -43,16 +43,26 @@ pub type Fetched = store::Result<(Vec<u8>, Generation)>;
 /// What came of a file, with the memory that it has until it is read.
 type Came = (Fetched, Option<Room>);
 
-/// Since when something is to come of a file; nothing while it may wait for its turn.
+/// A file that is asked for.
 #[derive(Default)]
-struct Due(Mutex<Option<Instant>>);
+struct UnderWay(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Since when something is to come of it; nothing while it may wait for its turn, or is compared.
+    due: Option<Instant>,
+    /// What came, from its start.
+    bytes: Vec<u8>,
+    /// Somebody else goes on with it.
+    is_taken: bool,
+}
 
 /// What one lane reads next.
 pub struct Ahead {
     /// Not asked for yet.
     next: VecDeque<Wanted>,
-    /// Asked for, and not read; with what is due, until whoever asks is done.
-    asked: HashMap<ObjectId, Weak<Due>>,
+    /// Asked for, and not read; with what came so far, until whoever asks is done.
+    asked: HashMap<ObjectId, Weak<UnderWay>>,
     here: HashMap<ObjectId, Came>,
     tell: Sender<(ObjectId, Came)>,
     coming: Receiver<(ObjectId, Came)>,
@@ -76,75 +86,107 @@ impl Ahead {
             if room.is_none() && !self.asked.is_empty() {
                 return self.next.push_front(wanted);
             }
-            let due = Arc::new(Due::default());
-            self.asked.insert(wanted.id, Arc::downgrade(&due));
+            let under_way = Arc::new(UnderWay::default());
+            self.asked.insert(wanted.id, Arc::downgrade(&under_way));
             let (of, tell) = (site.clone(), self.tell.clone());
             site.crew.hand_in(move || {
-                let fetched = fetch(&of, &wanted, wanted.size_bytes, &due);
+                let fetched = fetch(&of, &wanted, wanted.size_bytes, &under_way);
                 let _ = tell.send((wanted.id, (fetched, room)));
             });
         }
     }
 
     /// What came of a file that was asked for; of another one, or one that does not come, what comes of asking now for
-    /// its first `bytes_max`.
+    /// what is missing of its first `bytes_max`.
     pub fn take(&mut self, site: &Arc<Site>, wanted: &Wanted, bytes_max: u64) -> Fetched {
-        while let Some(due) = self.asked.get(&wanted.id)
+        let mut begun = UnderWay::default();
+        while let Some(under_way) = self.asked.get(&wanted.id)
             && !self.here.contains_key(&wanted.id)
         {
             // What was told until now is found without waiting.
-            let is_late = due.upgrade().is_none_or(|due| due.is_late());
+            let under_way = under_way.upgrade();
+            let is_late = under_way.as_ref().is_none_or(|file| file.state().is_late());
             let wait = if is_late { Duration::ZERO } else { LOOK };
             match self.coming.recv_timeout(wait) {
                 Ok((id, came)) if self.asked.contains_key(&id) => _ = self.here.insert(id, came),
                 // Its lane did not wait for it.
                 Ok(_) => {}
-                Err(_) if is_late => break,
+                Err(_) if is_late => match under_way.map(|file| file.take_over()) {
+                    Some(Some(taken)) => {
+                        begun = taken;
+                        break;
+                    }
+                    // Something came at this moment.
+                    Some(None) => {}
+                    None => break,
+                },
                 Err(_) => {}
             }
         }
         self.asked.remove(&wanted.id);
         let came = self.here.remove(&wanted.id).map(|(fetched, _)| fetched);
         self.go_on(site);
-        came.unwrap_or_else(|| fetch(site, wanted, bytes_max, &Due::default()))
+        came.unwrap_or_else(|| fetch(site, wanted, bytes_max, &begun))
     }
 }
 
 /// Reads a file without looking at it first: the generation afterwards tells whether it is the one that was listed.
 /// At a far server that states no checksums it waits for no turn to ask for one; near by that costs little.
-fn fetch(site: &Arc<Site>, wanted: &Wanted, bytes_max: u64, due: &Due) -> Fetched {
+fn fetch(site: &Arc<Site>, wanted: &Wanted, bytes_max: u64, under_way: &UnderWay) -> Fetched {
     let listed = Stat { size_bytes: wanted.size_bytes, ..Stat::default() };
-    let mut file = DavFile::new(site.clone(), wanted.path.clone(), listed);
+    let mut file = DavFile::new(site.clone(), wanted.path.clone(), listed).begun(&under_way.state().bytes);
     if site.is_far() && site.digests.states_none() {
         file = file.uncompared();
-        due.set(true);
+        under_way.state().due = Some(Instant::now());
     }
-    let bytes = read(&file, bytes_max, due)?;
-    due.set(true);
-    Ok((bytes, file.generation()?))
+    read(&file, bytes_max, under_way)?;
+    under_way.state().due = Some(Instant::now());
+    let generation = file.generation()?;
+    Ok((std::mem::take(&mut under_way.state().bytes), generation))
 }
 
-/// The first `bytes_max` of a file; nothing of another version than was listed.
-fn read(file: &DavFile, bytes_max: u64, due: &Due) -> store::Result<Vec<u8>> {
-    let end = bytes_max.min(file.size_bytes());
-    let (mut bytes, mut block) = (Vec::new(), vec![0; file.size_bytes().clamp(1, BLOCK_BYTES) as usize]);
-    let read = file.extent(Extent { start: 0, end }, &mut block, &mut |some| {
-        bytes.extend_from_slice(some);
+/// Adds what is missing of the first `bytes_max` of a file; nothing of another version than was listed.
+fn read(file: &DavFile, bytes_max: u64, under_way: &UnderWay) -> store::Result<()> {
+    let (start, end) = (under_way.state().bytes.len() as u64, bytes_max.min(file.size_bytes()));
+    let mut block = vec![0; file.size_bytes().clamp(1, BLOCK_BYTES) as usize];
+    let read = file.extent(Extent { start, end }, &mut block, &mut |some| under_way.add(some, end))?;
+    under_way.state().bytes.truncate((start + read) as usize);
+    Ok(())
+}
+
+impl UnderWay {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Takes what came, unless somebody else goes on with the file.
+    fn add(&self, some: &[u8], end: u64) -> bool {
+        let mut state = self.state();
+        if state.is_taken {
+            return false;
+        }
+        state.bytes.extend_from_slice(some);
         // Once it is whole, its checksum may have to be asked for.
-        due.set((bytes.len() as u64) < end);
+        let is_whole = state.bytes.len() as u64 == end;
+        state.due = (!is_whole).then(Instant::now);
         true
-    })?;
-    bytes.truncate(read as usize);
-    Ok(bytes)
-}
-
-impl Due {
-    fn set(&self, is_due: bool) {
-        *self.0.lock().unwrap() = is_due.then(Instant::now);
     }
 
+    /// The same for whoever goes on with it, if it is late still: what is whole was compared by then.
+    fn take_over(&self) -> Option<UnderWay> {
+        let mut state = self.state();
+        if !state.is_late() {
+            return None;
+        }
+        state.is_taken = true;
+        let bytes = std::mem::take(&mut state.bytes);
+        Some(UnderWay(Mutex::new(State { bytes, ..State::default() })))
+    }
+}
+
+impl State {
     fn is_late(&self) -> bool {
-        self.0.lock().unwrap().is_some_and(|since| since.elapsed() >= LATE)
+        self.due.is_some_and(|since| since.elapsed() >= LATE)
     }
 }
 

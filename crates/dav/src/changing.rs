@@ -11,6 +11,9 @@ use std::time::Duration;
 use web::Response;
 
 const STORED: &[u16] = &[200, 201, 204];
+/// Of a success that is no server's.
+const NO_WORD: &str = "the answer (status 200) does not say that the file has its name: see whether a proxy or a \
+                       sign-in page stands in between";
 /// A larger file waits until the server may be asked for its checksum.
 const READ_BACK_BYTES_MAX: u64 = 1 << 20;
 
@@ -30,12 +33,13 @@ impl Site {
     }
 
     /// Removes a file, or a directory that is seen to be empty: a server removes one with all that is in it.
-    pub fn remove_one(&self, path: &[u8], is_directory: bool) -> Result<()> {
+    /// False where nothing was.
+    pub fn remove_one(&self, path: &[u8], is_directory: bool) -> Result<bool> {
         if is_directory && !self.list_all(path)?.is_empty() {
             let text = "the directory is not empty";
             return Err(Failure::new(Why::InTheWay, text));
         }
-        self.delete(path).map(drop)
+        self.delete(path)
     }
 
     /// Makes a directory below one that is there. False where something has that name.
@@ -62,11 +66,15 @@ impl Site {
     }
 
     /// Gives an object another name. What has that name is replaced only if it `may` be; a directory must not have it.
+    /// Servers say 201 or 204 (RFC 4918): what another success means is for the caller to look for.
     pub fn move_to(&self, from: &[u8], to: &[u8], habits: &Habits, may_replace: bool) -> Result<()> {
         let path = if habits.decodes { path::encoded(to) } else { literal(to)? };
         let overwrite = if may_replace { "T" } else { "F" };
         let headers = [("Destination", self.url(&path)), ("Overwrite", overwrite.to_owned())];
-        self.ask("MOVE", from, &headers, STORED).map(drop)
+        match self.ask("MOVE", from, &headers, STORED)?.status {
+            200 => Err(Failure::new(Why::Unknown, NO_WORD)),
+            _ => Ok(()),
+        }
     }
 
     /// Asks for the length and the Adler-32 of a file.
@@ -117,10 +125,13 @@ impl Site {
     }
 }
 
-/// A path that a server takes as it is written.
+/// A path that a server takes as it is written. XRootD 5.5 cuts off what is no visible ASCII at the end of the header, so that an
+/// empty query follows such a name; it takes a `#` for what it is.
 fn literal(path: &[u8]) -> Result<String> {
     let text = std::str::from_utf8(path).ok();
-    let text = text.filter(|text| !text.contains(|c: char| c.is_control() || matches!(c, '?' | '#')));
-    let text = text.filter(|text| !text.ends_with(' '));
-    text.map(str::to_owned).ok_or_else(|| Failure::new(Why::Other, "this server cannot give a file such a name"))
+    // A space at the end is missing in its listings.
+    let text = text.filter(|text| !text.contains(|c: char| c.is_control() || c == '?') && !text.ends_with(' '));
+    let text = text.ok_or_else(|| Failure::new(Why::Other, "this server cannot give a file such a name"))?;
+    let end = if text.ends_with(|c: char| c.is_ascii_graphic()) { "" } else { "?" };
+    Ok(format!("{text}{end}"))
 }

@@ -5,7 +5,7 @@
 //! Not here: what is compared with what comes (`reading`, `changing`).
 
 use crate::digests::DigestPlace;
-use crate::failure::Result;
+use crate::failure::{Failure, Result, Why};
 use crate::site::{Asked, Site};
 use std::time::Duration;
 use web::Response;
@@ -32,7 +32,12 @@ impl Site {
         headers: &[(&str, String)],
         size_bytes: u64,
     ) -> Result<Response> {
-        self.ask_digest_at(&self.digests.enter(), method, path, headers, size_bytes)
+        self.ask_digest_at(&self.wait_for_place()?, method, path, headers, size_bytes)
+    }
+
+    fn wait_for_place(&self) -> Result<DigestPlace<'_>> {
+        let place = self.digests.enter(|| self.is_stopped());
+        place.ok_or_else(|| Failure::new(Why::Unknown, "interrupted"))
     }
 
     /// A place to ask for a checksum, if it is free.
@@ -56,7 +61,7 @@ impl Site {
 
     /// Asks for a file with its Adler-32 over a connection on which nothing was asked before.
     pub fn ask_digest_anew(&self, path: &[u8], size_bytes: u64) -> Result<Response> {
-        let _place = self.digests.enter();
+        let _place = self.wait_for_place()?;
         let headers = [("Accept-Encoding", "identity".to_owned()), want_digest()];
         let patience = patience(size_bytes);
         self.ask_anew(&Asked { method: "GET", headers: &headers, body: b"", wanted: &[200], patience }, path)

@@ -1,6 +1,7 @@
 //! What went wrong with a request, and what it means to storage.
 
 use model::FailureKind;
+use std::time::Duration;
 use web::ErrorKind;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,13 +37,15 @@ pub struct Failure {
     pub is_repeated: bool,
     /// The server does not do that to what has this name.
     pub is_method: bool,
+    /// For so long it wants not to be asked again.
+    pub wait: Option<Duration>,
 }
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub fn new(why: Why, text: impl Into<String>) -> Failure {
-        Failure { why, text: text.into(), is_repeated: false, is_method: false }
+        Failure { why, text: text.into(), is_repeated: false, is_method: false, wait: None }
     }
 
     /// Of an answer that is no success.
@@ -54,6 +57,7 @@ impl Failure {
             404 | 410 => (Why::Missing, "no such file".to_owned()),
             412 => (Why::Changed, "it changed meanwhile".to_owned()),
             409 => (Why::Missing, "the directory above it is not there".to_owned()),
+            423 => (Why::Other, "somebody holds a lock on it: have that released, or try again later".to_owned()),
             507 => (Why::NoRoom, "there is no room left on the server".to_owned()),
             405 | 501 => {
                 (Why::Other, format!("the server knows no such request (status {status}): it is no WebDAV server"))

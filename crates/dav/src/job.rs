@@ -170,7 +170,8 @@ impl Job {
             return Ok(true);
         }
         let habits = self.habits()?;
-        Ok(!habits.takes_times && there.modified > 0 && there.modified - habits.ahead_seconds > changed + 1)
+        let came = there.modified - habits.ahead_seconds;
+        Ok(!habits.takes_times && there.modified > 0 && came > changed.saturating_add(1))
     }
 
     pub fn publish(&self, complete: &Complete<'_>) -> Result<()> {
@@ -245,7 +246,33 @@ mod tests {
     use super::*;
     use crate::site::SiteConfig;
     use fakes::dav::Manners;
+    use model::{Generation, Kind, Name, Timestamp};
     use web::{Origin, Stop};
+
+    fn rehearsal(site: Site) -> Job {
+        Job {
+            site: Arc::new(site),
+            held: Held::default(),
+            is_rehearsal: true,
+            third_party: ThirdParty::default(),
+            directories: Mutex::default(),
+        }
+    }
+
+    #[test]
+    fn what_came_after_the_source_was_changed_is_current_whatever_times_there_are() {
+        let origin = Origin::parse("http://127.0.0.1:1").unwrap();
+        let job = rehearsal(Site::new(origin, None, false, &SiteConfig::default(), Stop::default()).unwrap());
+        let is_current = |changed: i64| {
+            let modified = Timestamp { seconds: changed, nanoseconds: 0 };
+            let generation = Generation { modified, ..Generation::default() };
+            let (parent, name) = (ObjectId::ROOT, Name::new(b"f").unwrap());
+            let entry =
+                Entry { id: ObjectId(1), parent, name, kind: Kind::File, mode: 0o644, generation, attributes: None };
+            job.is_current(&entry, &Stat { modified: 5, ..Stat::default() }).unwrap()
+        };
+        assert_eq!([i64::MIN, 3, 4, i64::MAX].map(is_current), [true, true, false, false]);
+    }
 
     #[test]
     fn a_name_that_was_told_is_held_no_longer_and_looked_at_when_it_comes_again() {
@@ -256,13 +283,7 @@ mod tests {
         let origin = Origin::parse(&format!("http://{address}")).unwrap();
         let site = Site::new(origin, None, false, &SiteConfig::default(), Stop::default()).unwrap();
         let root = Directory::new(b"/".to_vec(), Vec::new(), false);
-        let job = Job {
-            site: Arc::new(site),
-            held: Held::default(),
-            is_rehearsal: true,
-            third_party: ThirdParty::default(),
-            directories: Mutex::default(),
-        };
+        let job = rehearsal(site);
         let size_of = |name: &[u8]| job.there(&root, name).unwrap().map(|there| there.size_bytes);
         assert_eq!((size_of(b"f"), size_of(b"g")), (Some(3), None));
         assert!(root.names.lock().unwrap().listed.as_ref().is_some_and(BTreeMap::is_empty), "a name is held");

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 use store::{Error, PublishRule, Result, SourceFile, StagedFile};
 use web::Upload;
 
+const SENT_IN_VAIN: &str = "the server did not take what was sent of it before: copy the file again";
+
 pub struct DavLarge {
     job: Arc<Job>,
     entry: Entry,
@@ -88,12 +90,15 @@ impl DavLarge {
         if state.at != size_bytes {
             return Err(self.refused("a part of it is missing"));
         }
-        if state.upload.is_none() {
-            state.is_there = true;
-            let headers = self.job.time(&self.entry)?;
-            self.job.site.put(&state.staged, &headers, b"").map_err(|failure| self.failed(&failure))?;
+        match state.upload.take() {
+            Some(upload) => self.answer(upload)?,
+            None if size_bytes > 0 => return Err(self.refused(SENT_IN_VAIN)),
+            None => {
+                state.is_there = true;
+                let headers = self.job.time(&self.entry)?;
+                self.job.site.put(&state.staged, &headers, b"").map_err(|failure| self.failed(&failure))?;
+            }
         }
-        state.upload.take().map_or(Ok(()), |upload| self.answer(upload))?;
         state.is_sent = true;
         Ok(())
     }
@@ -119,6 +124,9 @@ impl StagedFile for DavLarge {
             return Err(self.refused("a WebDAV server takes a file from its start to its end"));
         }
         if state.upload.is_none() {
+            if state.at > 0 {
+                return Err(self.refused(SENT_IN_VAIN));
+            }
             self.start(&mut state)?;
         }
         let upload = state.upload.as_mut().expect("it was begun");

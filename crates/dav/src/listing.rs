@@ -71,9 +71,13 @@ impl Site {
     }
 
     fn propfind(&self, path: &[u8], depth: &str) -> Result<(Stat, BTreeMap<Vec<u8>, Stat>)> {
-        let response = self.ask("PROPFIND", path, &[("Depth", depth.to_owned())], &[207])?;
-        let body = response.into_bytes(BODY_BYTES_MAX).map_err(|e| Failure::of_web(&e))?;
-        read(&body, path)
+        let ask = || self.ask("PROPFIND", path, &[("Depth", depth.to_owned())], &[207]);
+        // One that is cut is asked for once more.
+        let body = match ask()?.into_bytes(BODY_BYTES_MAX) {
+            Err(_) => ask()?.into_bytes(BODY_BYTES_MAX),
+            body => body,
+        };
+        read(&body.map_err(|e| Failure::of_web(&e))?, path)
     }
 }
 

@@ -47,6 +47,15 @@ impl DavFile {
         DavFile { is_compared: false, ..self }
     }
 
+    /// The same, of which these bytes were read before, from its start.
+    pub fn begun(self, bytes: &[u8]) -> DavFile {
+        if !bytes.is_empty() {
+            let read = (bytes.len() as u64, simd_adler32::adler32(&bytes));
+            self.seen.lock().unwrap().read.insert(0, read);
+        }
+        self
+    }
+
     pub fn open(site: &Arc<Site>, path: &[u8]) -> store::Result<DavFile> {
         let stat = site.stat(path).map_err(|failure| failure.on("open file", path))?;
         match stat.is_directory {

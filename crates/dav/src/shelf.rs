@@ -116,7 +116,9 @@ impl DavShelf {
             let removed = in_parallel(WIDTH, some, |(name, _)| self.site.delete(&place(name).0));
             for ((name, stat), removed) in some.iter().zip(removed) {
                 match removed {
-                    Ok(_) => told.tally.count(&self.status(stat)),
+                    Ok(true) => told.tally.count(&self.status(stat)),
+                    // Somebody else was faster.
+                    Ok(false) => {}
                     Err(failure) => is_gone = told.failed(&place(name).1, failure.on("remove", b"")),
                 }
             }
@@ -129,7 +131,8 @@ impl DavShelf {
             return false;
         }
         match self.site.remove_one(at, true) {
-            Ok(()) => told.tally.count(&self.status(&Stat { is_directory: true, ..Stat::default() })),
+            Ok(true) => told.tally.count(&self.status(&Stat { is_directory: true, ..Stat::default() })),
+            Ok(false) => {}
             Err(failure) => return told.failed(below, failure.on("remove", b"")),
         }
         true
@@ -263,9 +266,11 @@ impl Shelf for DavShelf {
         if found.is_directory() && !may_be_directory {
             return Err(Error::of_kind(FailureKind::InTheWay, "remove", b"", "it is a directory"));
         }
-        self.site.remove_one(&self.path, found.is_directory()).map_err(|failure| failure.on("remove", b""))?;
+        let removed = self.site.remove_one(&self.path, found.is_directory());
         let mut tally = Tally::default();
-        tally.count(&found);
+        if removed.map_err(|failure| failure.on("remove", b""))? {
+            tally.count(&found);
+        }
         Ok(tally)
     }
 
@@ -276,7 +281,8 @@ impl Shelf for DavShelf {
             Ok(_) if is_stopped() => {}
             Ok(found) if found.is_directory() => _ = self.empty(&self.path, b"", is_stopped, &mut told),
             Ok(found) => match self.site.delete(&self.path) {
-                Ok(_) => told.tally.count(&found),
+                Ok(true) => told.tally.count(&found),
+                Ok(false) => {}
                 Err(failure) => _ = told.failed(b"", failure.on("remove", b"")),
             },
         }

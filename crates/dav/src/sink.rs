@@ -92,12 +92,16 @@ impl DavSink {
         if !is_gone || !(prune.goes_on)() {
             return false;
         }
-        if !prune.is_rehearsal
-            && let Err(failure) = self.job.site.remove_one(at, stat.is_directory)
-        {
-            return failed(prune, &failure);
+        let removed = match prune.is_rehearsal {
+            true => Ok(true),
+            false => self.job.site.remove_one(at, stat.is_directory),
+        };
+        match removed {
+            Ok(true) => (prune.removed)(shown, stat.is_directory),
+            // Somebody else was faster.
+            Ok(false) => {}
+            Err(failure) => return failed(prune, &failure),
         }
-        (prune.removed)(shown, stat.is_directory);
         true
     }
 }

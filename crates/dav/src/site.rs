@@ -18,6 +18,10 @@ use web::{Begun, Client, Crew, Origin, PROGRESS_MAX, Request, Response, Stop, Tr
 
 const REDIRECTS_MAX: usize = 5;
 const TRIES_MAX: u32 = 4;
+/// However long a server wants not to be asked again.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// Servers that redirects led to, with their connections: one that sends each request elsewhere could go on for ever.
+const OTHERS_MAX: usize = 64;
 
 /// What the user says of a server, in a table `[stores.NAME]`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -128,7 +132,7 @@ impl Site {
                 Ok(response) => self.refused(response, was_asked_before || tried > 1),
                 Err(failure) => failure,
             };
-            if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(wait) {
+            if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(pause(&failure, wait)) {
                 return Err(failure);
             }
             wait *= 4;
@@ -204,10 +208,10 @@ impl Site {
         for tried in 1.. {
             let failure = match self.follow_upload(path, headers, length) {
                 Ok(Begun::Upload(upload)) => return Ok(*upload),
-                Ok(Begun::Answer(response)) => self.refused(response, false),
+                Ok(Begun::Answer(response)) => self.refused(*response, false),
                 Err(failure) => failure,
             };
-            if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(wait) {
+            if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(pause(&failure, wait)) {
                 return Err(failure);
             }
             wait *= 4;
@@ -227,7 +231,8 @@ impl Site {
             return Failure::new(Why::Other, "the server sent the file elsewhere when it was under way already");
         }
         let is_repeated = was_asked_before || response.is_resent;
-        Failure { is_repeated, ..Failure::of_status(response.status, self.token().is_some()) }
+        let wait = response.header("retry-after").and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        Failure { is_repeated, wait, ..Failure::of_status(response.status, self.token().is_some()) }
     }
 
     fn headers(&self, of: &[(&str, String)]) -> Vec<(String, String)> {
@@ -273,11 +278,11 @@ impl Site {
                 false => client.begin(&request, length),
             };
             let response = match begun.map_err(|e| Failure::of_web(&e))? {
-                Begun::Answer(response) => response,
+                Begun::Answer(response) => *response,
                 upload => return Ok(upload),
             };
             match self.redirect(&response, client, false)? {
-                None => return Ok(Begun::Answer(response)),
+                None => return Ok(Begun::Answer(Box::new(response))),
                 Some(next) => (client, target) = next,
             }
             self.redirects_puts.store(true, Relaxed);
@@ -328,9 +333,17 @@ impl Site {
         let shown = origin.authority();
         let stop = self.client.stop().clone();
         let client = Client::stopped_by(origin, &self.trust, stop).map_err(|e| Failure::of_web(&e))?;
+        if others.len() >= OTHERS_MAX {
+            others.clear();
+        }
         others.insert(shown, client.clone());
         Ok(client)
     }
+}
+
+/// Before another attempt: what is usual, or longer where the server says so.
+fn pause(failure: &Failure, usual: Duration) -> Duration {
+    failure.wait.unwrap_or_default().clamp(usual, WAIT_MAX)
 }
 
 fn is_redirect(response: &Response) -> bool {
@@ -369,6 +382,27 @@ mod tests {
         assert!(failure.why == Why::Untrusted && !failure.text.contains("hunter2"), "{failure}");
         assert!(failure.text.contains("where this token does not go"), "{failure}");
         assert_eq!(abroad.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_server_says_when_it_may_be_asked_again_within_bounds() {
+        let usual = Duration::from_millis(400);
+        let paused = |wait: Option<u64>| {
+            let wait = wait.map(Duration::from_secs);
+            pause(&Failure { wait, ..Failure::new(Why::Busy, "later") }, usual)
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!([None, Some(0), Some(3), Some(u64::MAX)].map(paused), [usual, usual, seconds(3), WAIT_MAX]);
+    }
+
+    #[test]
+    fn of_servers_that_redirects_led_to_no_more_are_kept_than_may_be() {
+        let origin = |number: usize| Origin::parse(&format!("http://far{number}.example")).unwrap();
+        let site = Site::new(origin(0), None, false, &SiteConfig::default(), Stop::default()).unwrap();
+        for number in 1..=2 * OTHERS_MAX {
+            assert_eq!(site.at(origin(number)).ok().unwrap().origin(), &origin(number));
+            assert!(site.others.lock().unwrap().len() <= OTHERS_MAX);
+        }
     }
 
     /// Sends each PUT of five bytes elsewhere; one that asks for leave after longer than a server is usually waited for.

@@ -213,22 +213,26 @@ impl Site {
         }
         let passes = headers.iter().filter_map(|(_, value)| value.strip_prefix("Bearer ")).map(str::to_owned);
         let secrets = passes.chain(self.token()).filter(|secret| !secret.is_empty()).collect();
-        hear(response, Markers { secrets, ..Markers::default() })
+        self.hear(response, Markers { secrets, ..Markers::default() })
     }
-}
 
-fn hear(mut response: Response, mut markers: Markers) -> Result<()> {
-    let (mut block, mut since) = (vec![0; 4 << 10], Instant::now());
-    loop {
-        let read = response.read(&mut block).map_err(|e| Failure::of_web(&e))?;
-        if read == 0 {
-            return markers.end();
-        }
-        if markers.take(&block[..read])? {
-            since = Instant::now();
-        }
-        if since.elapsed() > PROGRESS_MAX {
-            return Err(Failure::new(Why::Unknown, "it made no progress for two minutes"));
+    fn hear(&self, mut response: Response, mut markers: Markers) -> Result<()> {
+        let (mut block, mut since) = (vec![0; 4 << 10], Instant::now());
+        loop {
+            let read = response.read(&mut block).map_err(|e| Failure::of_web(&e))?;
+            if read == 0 {
+                return markers.end();
+            }
+            if markers.take(&block[..read])? {
+                since = Instant::now();
+            }
+            // Whoever waits for a server that says something each second would not notice.
+            if self.is_stopped() {
+                return Err(Failure::new(Why::Unknown, "interrupted"));
+            }
+            if since.elapsed() > PROGRESS_MAX {
+                return Err(Failure::new(Why::Unknown, "it made no progress for two minutes"));
+            }
         }
     }
 }
@@ -297,6 +301,26 @@ fn begins(line: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::SiteConfig;
+    use fakes::http::{Said, serve};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use web::Stop;
+
+    #[test]
+    fn a_server_that_goes_on_with_its_markers_does_not_hold_whoever_is_to_stop() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = Origin::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                serve(stream, &|_| Said::new(202, b"Perf Marker\nsuccess: Created\n"));
+            }
+        });
+        let stop = Stop::by(Arc::new(AtomicBool::new(true)));
+        let site = Site::new(origin, None, false, &SiteConfig::default(), stop).unwrap();
+        assert_eq!(site.copy(b"/x", Vec::new()).unwrap_err().text, "interrupted");
+    }
 
     #[test]
     fn the_end_of_markers_is_told_by_its_own_line() {

@@ -63,7 +63,12 @@ impl Site {
             stored => stored - (began + now()) / 2,
         };
         let habits = Habits { decodes: true, keeps: false, takes_times, ahead_seconds };
-        self.move_to(first, plain, &habits, true)?;
+        // Where it went is looked for in any case.
+        if let Err(failure) = self.move_to(first, plain, &habits, true)
+            && failure.why != Why::Unknown
+        {
+            return Err(failure);
+        }
         let decodes = self.find(plain)?.is_some();
         if !decodes && self.find(odd)?.is_none() {
             return Err(Failure::new(Why::Other, "the server says that it renamed a file, and the file is gone"));
@@ -72,6 +77,7 @@ impl Site {
         let keeps = match self.move_to(second, if decodes { plain } else { odd }, &habits, false) {
             Ok(()) => false,
             Err(failure) if failure.why == Why::Changed => true,
+            Err(failure) if failure.why == Why::Unknown => self.find(second)?.is_some(),
             Err(failure) => return Err(failure),
         };
         Ok(Habits { keeps, ..habits })

@@ -139,7 +139,7 @@ fn takes_files_compares_and_renames_them(server: &Xrootd) {
     let (top, sites, rest) = (server.top(), Sites::default(), format!("{}/", server.rest()));
     let (sink, content) = (sink_at(&sites, &rest), content());
     // What needs escapes is not called by them there.
-    for name in ["plain", "a b \u{e9}+", "100%41"] {
+    for name in ["plain", "a b \u{e9}+", "a b+\u{e9}", "x#y", "100%41"] {
         put(&*sink, &entry(name, 3), b"one", PublishRule::NoReplace).unwrap();
         assert_eq!(std::fs::read(top.join(name)).unwrap(), b"one", "{name}");
         let refused = put(&*sink, &entry(name, 3), b"two", PublishRule::NoReplace).unwrap_err();
@@ -159,7 +159,7 @@ fn takes_files_compares_and_renames_them(server: &Xrootd) {
     sink.close();
     let mut left: Vec<_> = std::fs::read_dir(&top).unwrap().map(|one| one.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["100%41", "a b \u{e9}+", "large", "plain"]);
+    assert_eq!(left, ["100%41", "a b \u{e9}+", "a b+\u{e9}", "large", "plain", "x#y"]);
 }
 
 /// Has another client copy from one name to another.

@@ -4,12 +4,15 @@ mod ftp_fake;
 
 use foreign::ftp::FtpServers;
 use foreign::sftp::{Dial, Host, Line};
-use ftp_fake::{CONTENT, Fake, LINK, Lie, start};
+use ftp_fake::{CONTENT, Fake, LINK, Lie, SIZES, start};
+use model::files::Tally;
 use model::{Entry, Extent, FailureKind, Generation, Kind, Location, Name, ObjectId, Timestamp, TransferOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use store::open::{OpenSource, Opener, Refused, Rights, Shape, SinkRequest};
-use store::{Fate, Found, How, OpenError, Prune, PublishRule, Sink, Source, SourceObject, Staged, ToPublish};
+use store::{
+    Fate, Found, How, OpenError, Prune, PublishRule, Sink, Slots, Source, SourceObject, Staged, ToPublish, Visit,
+};
 
 /// More than sockets buffer on the way.
 const BYTES: usize = 24 << 20;
@@ -251,6 +254,47 @@ fn a_link_to_a_directory_is_a_link_where_only_listings_tell_so() {
     assert!(error.kind == FailureKind::InTheWay && error.to_string().contains("is a symbolic link"), "{error}");
 }
 
+/// Of lines too that tell of nothing: what is kept of each is far longer.
+#[test]
+fn a_directory_of_more_lines_than_it_may_have_names_is_not_looked_through_for_a_link() {
+    let fake = start(Lie::Crammed);
+    let shelf = servers().shelf(&at(&fake, "/d"), How::Look).ok().unwrap();
+    let error = shelf.look().unwrap_err();
+    assert!(error.to_string().contains("more than 2,000,000 names"), "{error}");
+}
+
+#[test]
+fn a_size_that_no_file_has_fails_its_file_alone() {
+    let fake = start(Lie::Sizes);
+    let (mut sizes, mut failed) = (Vec::new(), Vec::new());
+    let source = open(&fake).ok().unwrap().source;
+    source
+        .scan(&mut |one| {
+            match one {
+                Found::Object(object) => sizes.push(object.entry.size_bytes()),
+                Found::Failed(failure) => failed.push(failure.message),
+            }
+            true
+        })
+        .unwrap();
+    assert_eq!(sizes, [CONTENT.len() as u64, i64::MAX as u64]);
+    let count = |words: &str| failed.iter().filter(|message| message.contains(words)).count();
+    let are_told = (failed.len(), count("which no file has"), count("which tells of nothing"));
+    assert_eq!(are_told, (SIZES.len() - 1, 2, SIZES.len() - 3), "{failed:?}");
+    // Whoever asks what lies there is told, whatever the sizes add up to.
+    let shelf = servers().shelf(&at(&fake, "/d"), How::Look).ok().unwrap();
+    let mut tally = Tally::default();
+    shelf.walk(9, &Slots::new(100), &mut |found| {
+        match found {
+            Visit::Object { status, .. } => tally.count(&status),
+            Visit::Failed { .. } => tally.failed += 1,
+            _ => {}
+        }
+        true
+    });
+    assert_eq!((tally.files, tally.bytes, tally.failed), (4, u64::MAX, SIZES.len() as u64 - 3));
+}
+
 /// More of them than are told one by one.
 #[test]
 fn a_link_of_which_nothing_says_where_it_leads_is_told_and_never_copied() {
@@ -407,6 +451,42 @@ fn what_became_of_one_small_file_is_told_of_it_alone() {
 fn a_gridftp_server_that_cannot_connect_to_this_host_is_told_to_for_one_group_alone() {
     const FILES: usize = 40;
     let fake = start(Lie::Walled);
+    put_small(&fake, FILES);
+    let source = open(&fake).ok().unwrap().source;
+    let found = scan(&*source).unwrap();
+    let told = || {
+        let read: Vec<_> = read_ahead(&*source, &found).into_iter().map(Result::unwrap).collect();
+        assert_eq!(read, small(FILES));
+        fake.heard("EPRT").len()
+    };
+    let first = told();
+    assert!(first > 0, "it was not told");
+    assert_eq!(told(), first);
+}
+
+/// Whether it refuses to read says nothing of whether it connects.
+#[test]
+fn a_gridftp_server_that_refuses_a_whole_group_at_first_is_told_to_connect_for_the_next_one() {
+    const FILES: usize = 40;
+    let fake = start(Lie::Parting);
+    put_small(&fake, FILES);
+    let source = open(&fake).ok().unwrap().source;
+    let found = scan(&*source).unwrap();
+    let hidden = std::mem::take(&mut *fake.files.lock().unwrap());
+    for read in read_ahead(&*source, &found) {
+        assert_eq!(read.unwrap_err().kind, FailureKind::NotFound);
+    }
+    *fake.files.lock().unwrap() = hidden;
+    let before = fake.heard("EPRT").len();
+    let read: Vec<_> = read_ahead(&*source, &found).into_iter().map(Result::unwrap).collect();
+    assert_eq!(read, small(FILES));
+    assert!(before > 0 && fake.heard("EPRT").len() > before, "it is not told to connect any more");
+}
+
+#[test]
+fn a_gridftp_server_that_closes_its_data_connection_after_each_file_is_told_to_connect_for_one_group_alone() {
+    const FILES: usize = 40;
+    let fake = start(Lie::Closing);
     put_small(&fake, FILES);
     let source = open(&fake).ok().unwrap().source;
     let found = scan(&*source).unwrap();

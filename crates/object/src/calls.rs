@@ -475,7 +475,9 @@ impl Bucket {
     /// Uploads that are open below a prefix.
     pub fn uploads(&self, prefix: &str, each: &mut dyn FnMut(Upload) -> bool) -> Result<()> {
         let (mut key_marker, mut id_marker) = (String::new(), String::new());
-        loop {
+        // Of the markers one is kept, at each power of two: a list that goes round comes by it again.
+        let mut kept = (String::new(), String::new());
+        for page in 1u64.. {
             let mut query =
                 vec![("uploads", String::new()), ("encoding-type", "url".to_owned()), ("prefix", prefix.to_owned())];
             if !key_marker.is_empty() {
@@ -498,11 +500,16 @@ impl Bucket {
             if root.get("IsTruncated") != Some("true") {
                 return Ok(());
             }
-            if (&next_key, &next_id) == (&key_marker, &id_marker) || next_key.is_empty() {
+            let next = (next_key, next_id);
+            if next.0.is_empty() || next == kept || (&next.0, &next.1) == (&key_marker, &id_marker) {
                 return Err(unknown("the store's list of uploads does not go on"));
             }
-            (key_marker, id_marker) = (next_key, next_id);
+            (key_marker, id_marker) = next;
+            if page.is_power_of_two() {
+                kept = (key_marker.clone(), id_marker.clone());
+            }
         }
+        unreachable!("a list ends, or goes round")
     }
 }
 

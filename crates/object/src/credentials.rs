@@ -19,7 +19,8 @@ use std::time::{Duration, Instant, SystemTime};
 use web::{Client, Origin, Request, Trust};
 
 const RENEWED_EARLY: Duration = Duration::from_secs(300);
-/// While the old keys are good, others are looked for again after so long where none were to be had.
+/// While the old keys are good, others are looked for again after so long where none were to be had. Nor are they given up
+/// more often where a store refuses them.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// Of what a metadata service or a process answers.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -60,6 +61,8 @@ struct Kept {
     keys: Option<Keys>,
     /// When no others were to be had, and why.
     failed: Option<(Instant, String)>,
+    /// When some were given up that a store refused.
+    refused: Option<Instant>,
     is_renewing: bool,
 }
 
@@ -120,14 +123,18 @@ impl Credentials {
         kept.take_in(find(&self.config))
     }
 
-    /// These keys were refused; true where others are kept by now, or may be had.
+    /// These keys were refused; true where others are kept by now, or may be had. For a store that refuses every request
+    /// they are not looked for each time.
     pub fn expire(&self, refused: &Keys) -> bool {
         let mut kept = self.kept.lock().unwrap();
         let parts = |keys: &Keys| (keys.id.clone(), keys.secret.clone(), keys.token.clone());
         if kept.keys.as_ref().is_some_and(|keys| parts(keys) != parts(refused)) {
             return true;
         }
-        kept.keys = None;
+        if kept.keys.is_some() && kept.refused.is_some_and(|when| when.elapsed() < RENEWAL_PAUSE) {
+            return false;
+        }
+        (kept.keys, kept.refused) = (None, Some(Instant::now()));
         refused.expires.is_some()
     }
 }
@@ -419,5 +426,25 @@ mod tests {
         process.fails();
         assert!(credentials.expire(&first));
         assert_eq!(credentials.keys().unwrap().unwrap().id, "second");
+    }
+
+    #[test]
+    fn keys_that_are_refused_right_after_others_were_are_kept_for_a_while() {
+        let process = Process(tempfile::tempdir().unwrap());
+        let credentials = process.credentials();
+        let id = || credentials.keys().unwrap().unwrap().id;
+        process.says("first", 3600);
+        let first = credentials.keys().unwrap().unwrap();
+        assert!(credentials.expire(&first));
+        process.says("second", 3600);
+        let second = credentials.keys().unwrap().unwrap();
+        process.says("third", 3600);
+        for _ in 0..3 {
+            assert!(!credentials.expire(&second), "others are looked for again");
+            assert_eq!((&second.id[..], &id()[..]), ("second", "second"));
+        }
+        credentials.kept.lock().unwrap().refused = Instant::now().checked_sub(RENEWAL_PAUSE);
+        assert!(credentials.expire(&second));
+        assert_eq!(id(), "third");
     }
 }

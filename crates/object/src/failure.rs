@@ -52,6 +52,8 @@ pub struct Failure {
     pub is_repeated: bool,
     /// The store wants fewer requests.
     pub is_throttled: bool,
+    /// Nothing was answered, or not to its end: that tells nothing of the store.
+    pub is_silence: bool,
 }
 
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -61,7 +63,8 @@ const NO_ANSWER: &str = "is not a store's: see whether a proxy or a sign-in page
 
 impl Failure {
     pub fn new(why: Why, text: impl Into<String>) -> Failure {
-        Failure { why, text: text.into(), region: None, wait: None, is_repeated: false, is_throttled: false }
+        let (region, wait, is_repeated, is_throttled, is_silence) = Default::default();
+        Failure { why, text: text.into(), region, wait, is_repeated, is_throttled, is_silence }
     }
 
     /// Of an answer that is no success. `is_for_object`: it named a key.
@@ -135,7 +138,8 @@ impl Failure {
             ErrorKind::Untrusted => Why::Untrusted,
             ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Malformed | ErrorKind::Stopped => Why::Unknown,
         };
-        Failure::new(why, printable(&error.text))
+        let is_silence = matches!(error.kind, ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::Stopped);
+        Failure { is_silence, ..Failure::new(why, printable(&error.text)) }
     }
 
     /// A later attempt may fare better.

@@ -42,8 +42,10 @@ impl ObjectUpload {
             let bucket = &self.job.bucket;
             let there = match left.is_same {
                 true => match bucket.parts(&self.key, &left.id) {
-                    // With keys that have expired nothing new could be sent either.
-                    Err(failure) if matches!(failure.why, Why::Busy | Why::Unreachable | Why::Keys) => {
+                    // With keys that have expired nothing new could be sent either; whoever says nothing may have all of it.
+                    Err(failure)
+                        if failure.is_silence || matches!(failure.why, Why::Busy | Why::Unreachable | Why::Keys) =>
+                    {
                         return Err(failure.on("look for parts of", &self.key));
                     }
                     // The upload is not there any more, or the store does not list parts, or makes no sense.

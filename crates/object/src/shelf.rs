@@ -6,6 +6,7 @@
 use crate::bucket::Bucket;
 use crate::calls::{Condition, Listed, Object};
 use crate::failure::{Failure, Why};
+use crate::key::KEY_BYTES_MAX;
 use crate::walk::{self, of_file};
 use model::FailureKind;
 use model::files::{FileKind, FileStatus, Tally, Version};
@@ -195,7 +196,8 @@ impl Shelf for ObjectShelf {
                         tally.failed += 1;
                     }
                     Some(Ok(())) => {
-                        for (slash, _) in rest.match_indices('/') {
+                        // What is longer than keys can be is not hashed once for each of its slashes.
+                        for (slash, _) in rest.match_indices('/').take_while(|(slash, _)| *slash < KEY_BYTES_MAX) {
                             directories.insert(self.bucket.number(&listed.key[..=prefix.len() + slash], ""));
                         }
                         if !listed.key.ends_with('/') {

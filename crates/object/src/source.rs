@@ -7,7 +7,7 @@ use crate::ahead::AHEAD_MAX;
 use crate::bucket::Bucket;
 use crate::calls::{Listed, Object};
 use crate::failure::Why;
-use crate::key;
+use crate::key::{self, KEY_BYTES_MAX};
 use crate::known::Known;
 use crate::metadata;
 use crate::publish::PROBE_PREFIX;
@@ -133,6 +133,14 @@ pub fn is_link(known: &Object) -> bool {
 fn key_of(directories: &Directories, object: &SourceObject) -> String {
     let prefix = directories.path(object.directory);
     format!("{}{}", String::from_utf8_lossy(&prefix), key::of_name(object.entry.name.as_bytes()))
+}
+
+/// The names of what is listed. Each directory of it is kept with its path: what is longer than keys can be has none.
+fn names_of(key: &str) -> std::result::Result<Vec<Name>, String> {
+    match key.len() > KEY_BYTES_MAX {
+        true => Err(format!("it is longer than {KEY_BYTES_MAX} bytes")),
+        false => key::to_names(key),
+    }
 }
 
 /// One scan: the directories that are open, outermost first, and the numbers given so far.
@@ -273,7 +281,7 @@ impl Scan<'_> {
             return false;
         }
         let is_directory = rest.ends_with('/');
-        let Ok(names) = key::to_names(rest.strip_suffix('/').unwrap_or(rest)) else { return true };
+        let Ok(names) = names_of(rest.strip_suffix('/').unwrap_or(rest)) else { return true };
         let selection = &self.source.selection;
         let path = [&self.open[0].path[..], &model::name::join(&names)].concat();
         let file = (!is_directory).then_some((listed.size_bytes, listed.stored));
@@ -285,7 +293,7 @@ impl Scan<'_> {
     fn listed(&mut self, prefix: &str, listed: &Listed, known: &Object) -> Result<()> {
         let rest = &listed.key[prefix.len()..];
         let whole = rest.strip_suffix('/').filter(|_| listed.size_bytes == 0).unwrap_or(rest);
-        if let Err(why) = key::to_names(whole) {
+        if let Err(why) = names_of(whole) {
             let why = format!("name file: this key is no path: {why}");
             self.failed(&listed.key, FailureKind::NameRefused, &why);
             return Ok(());
@@ -459,6 +467,13 @@ fn fetch(bucket: &Bucket, key: &str, object: &SourceObject) -> Fetched {
         bucket.learn(key, &found);
     }
     Ok((bytes, found))
+}
+
+impl Drop for ObjectLane {
+    /// What it learnt, also where the process ends before its source does.
+    fn drop(&mut self) {
+        self.bucket.known.iter().for_each(Known::flush);
+    }
 }
 
 impl SourceLane for ObjectLane {

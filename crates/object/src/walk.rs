@@ -8,7 +8,7 @@
 
 use crate::bucket::Bucket;
 use crate::calls::{Listed, Object};
-use crate::failure;
+use crate::failure::{self, Failure, Why};
 use crate::key;
 use crate::listing::{Child, Children, Listing};
 use crate::reading::{ObjectFile, changed};
@@ -84,7 +84,7 @@ fn tell(ahead: &Arc<Ahead>, first: Item, levels: u32, visit: &mut dyn FnMut(Visi
                     steps.push(Step::Left(path.clone()));
                     if depth(&path) < u64::from(levels) {
                         let prefix = prefix(&key);
-                        let more = ahead.take(&prefix).map(|found| within(&ahead.bucket, found, &prefix, &path));
+                        let more = standing(ahead, &prefix).map(|found| within(&ahead.bucket, found, &prefix, &path));
                         let count = more.as_ref().map_or(0, Vec::len);
                         match more {
                             Ok(more) => steps.extend(more),
@@ -107,6 +107,14 @@ fn tell(ahead: &Arc<Ahead>, first: Item, levels: u32, visit: &mut dyn FnMut(Visi
         if !goes_on {
             return;
         }
+    }
+}
+
+/// What stands in a directory. A store that has one in each directory has no end.
+fn standing(ahead: &Ahead, prefix: &str) -> failure::Result<Children> {
+    match prefix.len() > key::KEY_BYTES_MAX {
+        true => Err(Failure::new(Why::Other, "the store lists keys that are longer than keys can be")),
+        false => ahead.take(prefix),
     }
 }
 

@@ -5,9 +5,10 @@ use model::{
     Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind, Generation, Kind, Location, Name, ObjectId,
     Timestamp, TransferOptions,
 };
-use object::{Buckets, StoreConfig};
+use object::{Buckets, Stop, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use store::open::{Opener, Rights, Shape, SinkRequest};
 use store::{PublishRule, Sink, StagedFile};
 
@@ -56,6 +57,10 @@ impl Bed {
     }
 
     fn sink_with(&self, options: TransferOptions) -> Arc<dyn Sink> {
+        self.sink_of(&self.buckets(), options)
+    }
+
+    fn buckets(&self) -> Buckets {
         let config = StoreConfig {
             endpoint: Some(self.fake.url.clone()),
             region: Some("us-east-1".into()),
@@ -63,7 +68,10 @@ impl Bed {
             ..StoreConfig::default()
         };
         let buckets = Buckets::new(BTreeMap::from([("fake".to_owned(), config)]));
-        let buckets = buckets.keep_uploads_in(self.home.path().join("uploads"));
+        buckets.keep_uploads_in(self.home.path().join("uploads"))
+    }
+
+    fn sink_of(&self, buckets: &Buckets, options: TransferOptions) -> Arc<dyn Sink> {
         let location = Location::Url { scheme: "s3+fake".into(), rest: format!("{BUCKET}/").into_bytes() };
         let (rights, shape) = (Rights::Write, Shape::Tree);
         let request = SinkRequest { rights, shape, is_nameless: false, is_own: false, options: &options };
@@ -252,6 +260,19 @@ fn keys_that_have_expired_cost_nothing_of_what_was_sent() {
     bed.fake.order("GET", "uploadId=", 0, 1, Fault::Expired);
     let refused = bed.sink().begin(&file(1), "stem").err().unwrap();
     assert_eq!((refused.kind, bed.fake.fired()), (FailureKind::Permission, 1));
+    assert_eq!(bed.finish(&[0, 1]), (Some(vec![true; 2]), SIZE - 2 * PART));
+}
+
+#[test]
+fn a_store_that_does_not_answer_whoever_is_to_stop_keeps_what_was_sent() {
+    let bed = bed();
+    bed.attempt(&[0, 1]);
+    let stop = Stop::by(Arc::new(AtomicBool::new(true)));
+    let sink = bed.sink_of(&bed.buckets().stopped_by(stop), TransferOptions::default());
+    // Where a connection was kept it is asked once more over a new one.
+    bed.fake.order("GET", "uploadId=", 0, 2, Fault::LostAnswer);
+    assert!(sink.begin(&file(1), "stem").is_err() && bed.fake.fired() > 0);
+    drop(sink);
     assert_eq!(bed.finish(&[0, 1]), (Some(vec![true; 2]), SIZE - 2 * PART));
 }
 

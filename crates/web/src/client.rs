@@ -20,6 +20,9 @@ const AGE_MAX: Duration = Duration::from_secs(600);
 const IDLE_COUNT_MAX: usize = 128;
 /// What of an answer nobody wants is read all the same, to keep its connection.
 const REST_BYTES_MAX: usize = 64 << 10;
+/// And for twice as long as a connection took to be opened, within these bounds: a new one costs no less.
+const REST_TIME_MIN: Duration = Duration::from_millis(100);
+const REST_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A server is far if a connection to it takes so long.
 const FAR_US: u64 = 5_000;
@@ -42,6 +45,8 @@ pub struct Client {
     patience: Duration,
     /// The same for a connection, its handshake and what follows the head.
     calm: Duration,
+    /// Then every exchange is given up.
+    until: Option<Instant>,
 }
 
 struct Shared {
@@ -74,7 +79,7 @@ impl Client {
     pub fn stopped_by(origin: Origin, trust: &Trust, stop: Stop) -> Result<Client> {
         let tls = if origin.is_tls { Some(trust.client()?) } else { None };
         let shared = Arc::new(Shared::new(origin, tls, stop));
-        Ok(Client { shared, patience: PROGRESS_MAX, calm: PROGRESS_MAX })
+        Ok(Client { shared, patience: PROGRESS_MAX, calm: PROGRESS_MAX, until: None })
     }
 
     /// The same with connections of its own, of which there is none yet.
@@ -91,6 +96,11 @@ impl Client {
     /// The same, for whoever has somebody else to ask: it waits nowhere for longer than that.
     pub fn within(&self, patience: Duration) -> Client {
         Client { patience, calm: patience, ..self.clone() }
+    }
+
+    /// The same, for whoever waits until then and no longer, also where an answer comes byte by byte.
+    pub fn until(&self, until: Instant) -> Client {
+        Client { until: Some(until), ..self.clone() }
     }
 
     pub fn origin(&self) -> &Origin {
@@ -126,7 +136,8 @@ impl Client {
     pub(crate) fn open(&self) -> Result<Connection> {
         let Shared { origin, tls, opened, stop, .. } = &*self.shared;
         let began = Instant::now();
-        let connection = Connection::open(origin, tls.as_ref(), opened.fetch_add(1, Relaxed), stop, self.calm)?;
+        let turn = opened.fetch_add(1, Relaxed);
+        let connection = Connection::open(origin, tls.as_ref(), turn, stop, self.calm, self.until)?;
         self.shared.open_us.store(began.elapsed().as_micros() as u64, Relaxed);
         Ok(connection)
     }
@@ -154,6 +165,7 @@ impl Client {
             false => String::new(),
         };
         let head = self.head(request, &framing)?;
+        connection.until = self.until;
         let sent = match request.body.len() {
             // In one segment with its head, where it fits.
             0..=1024 => connection.write(&[head.as_bytes(), request.body].concat()),
@@ -225,7 +237,7 @@ impl Shared {
     }
 
     fn keep(&self, mut connection: Connection) {
-        connection.idle_since = Instant::now();
+        (connection.idle_since, connection.until, connection.stops) = (Instant::now(), None, None);
         let mut idle = self.idle.lock().unwrap();
         if idle.len() < IDLE_COUNT_MAX {
             idle.push(connection);
@@ -296,7 +308,11 @@ impl Drop for Response {
     fn drop(&mut self) {
         if let Body::Length(left) = self.body
             && left <= REST_BYTES_MAX as u64
+            && let Some(connection) = &mut self.connection
         {
+            let opened = Duration::from_micros(self.shared.open_us.load(Relaxed));
+            let soon = Instant::now() + opened.saturating_mul(2).clamp(REST_TIME_MIN, REST_TIME_MAX);
+            connection.until = Some(connection.until.map_or(soon, |until| until.min(soon)));
             let mut rest = vec![0; left as usize];
             while matches!(self.read(&mut rest), Ok(read) if read > 0) {}
         }

@@ -46,6 +46,10 @@ pub(crate) struct Connection {
     patience: Duration,
     /// The same outside heads.
     calm: Duration,
+    /// Then an exchange is given up, whatever comes.
+    pub until: Option<Instant>,
+    /// The same of one that was under way when this process was told to stop.
+    pub stops: Option<Instant>,
 }
 
 /// A status line with its headers, the names in lower case.
@@ -71,6 +75,7 @@ impl Connection {
         turn: usize,
         stop: &Stop,
         calm: Duration,
+        until: Option<Instant>,
     ) -> Result<Connection> {
         if let Some(socket) = &origin.socket {
             return Connection::local(socket, &origin.host, stop, calm);
@@ -91,7 +96,7 @@ impl Connection {
         for address in addresses {
             let patience = if stop.is_set() { GRACE } else { CONNECT_MAX.min(calm) };
             match TcpStream::connect_timeout(&address, patience) {
-                Ok(stream) => return Connection::over(stream, origin, tls, stop.clone(), calm),
+                Ok(stream) => return Connection::over(stream, origin, tls, stop.clone(), calm, until),
                 Err(e) => failed = Some(unreachable(format!("nobody answers at {address}: {}", plain(&e)))),
             }
         }
@@ -111,7 +116,9 @@ impl Connection {
 
     fn new(stream: Stream, host: String, stop: Stop, calm: Duration) -> Connection {
         let (now, buffer) = (Instant::now(), Vec::new());
-        Connection { stream, host, buffer, taken: 0, opened: now, idle_since: now, uses: 0, stop, patience: calm, calm }
+        let (opened, idle_since, patience) = (now, now, calm);
+        let (taken, uses, until, stops) = Default::default();
+        Connection { stream, host, buffer, taken, opened, idle_since, uses, stop, patience, calm, until, stops }
     }
 
     fn over(
@@ -120,6 +127,7 @@ impl Connection {
         tls: Option<&Arc<ClientConfig>>,
         stop: Stop,
         calm: Duration,
+        until: Option<Instant>,
     ) -> Result<Connection> {
         let host = origin.host.clone();
         let failed = |e: io::Error| Error::from_io(&host, &e);
@@ -136,6 +144,7 @@ impl Connection {
                 let session = ClientConnection::new(config.clone(), name).map_err(|e| untrusted(e.to_string()))?;
                 let mut stream = StreamOwned::new(session, stream);
                 while stream.conn.is_handshaking() {
+                    in_time(until, &host)?;
                     match stream.conn.complete_io(&mut stream.sock) {
                         Err(e) if waits(&e) => patient(&stop, began, calm, &host, &e)?,
                         done => _ = done.map_err(failed)?,
@@ -150,6 +159,7 @@ impl Connection {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let (mut rest, mut since) = (bytes, Instant::now());
         loop {
+            in_time(self.until, &self.host)?;
             let step = match &mut self.stream {
                 Stream::Clear(_) | Stream::Local(_) if rest.is_empty() => return Ok(()),
                 Stream::Tls(stream) if rest.is_empty() => stream.flush().map(|()| 0),
@@ -171,6 +181,12 @@ impl Connection {
     fn receive(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let since = Instant::now();
         loop {
+            in_time(self.until, &self.host)?;
+            // A byte now and then keeps nobody who is to stop.
+            let now = Instant::now();
+            if self.stop.is_set() && now >= *self.stops.get_or_insert(now + GRACE) {
+                return Err(interrupted());
+            }
             let read = match &mut self.stream {
                 Stream::Clear(stream) => stream.read(buffer),
                 Stream::Local(stream) => stream.read(buffer),
@@ -326,10 +342,22 @@ fn waits(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
+fn interrupted() -> Error {
+    Error::new(ErrorKind::Stopped, "interrupted")
+}
+
+/// Goes on, unless the time for all of it is over.
+fn in_time(until: Option<Instant>, host: &str) -> Result<()> {
+    match until.is_some_and(|until| Instant::now() >= until) {
+        true => Err(Error::new(ErrorKind::TimedOut, format!("{host} takes too long to answer"))),
+        false => Ok(()),
+    }
+}
+
 /// Goes on waiting, unless that has taken too long or is to stop.
 fn patient(stop: &Stop, since: Instant, patience: Duration, host: &str, error: &io::Error) -> Result<()> {
     match stop.is_set() {
-        true if since.elapsed() >= GRACE => Err(Error::new(ErrorKind::Stopped, "interrupted")),
+        true if since.elapsed() >= GRACE => Err(interrupted()),
         false if since.elapsed() >= patience && patience < PROGRESS_MAX => {
             let text = format!("{host} made no progress for {:.1} s", patience.as_secs_f64());
             Err(Error::new(ErrorKind::TimedOut, text))

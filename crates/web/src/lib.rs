@@ -3,8 +3,9 @@
 //! A `Client` speaks to one origin. A request's body is in memory, or sent by the caller piece by piece (`Upload`); a response's
 //! body is read by the caller, from the socket into the caller's memory. Whoever waits can be told to stop (`Stop`).
 //!
-//! Invariants: no time is set for a body, only for progress (`PROGRESS_MAX`); a head is at most `HEAD_BYTES_MAX` long; a certificate
-//! is always checked; no redirect is followed, so that nothing that proves who asks goes to another host.
+//! Invariants: no time is set for a body, only for progress (`PROGRESS_MAX`), unless the caller sets one (`Client::until`) or this
+//! process is to stop; a head is at most `HEAD_BYTES_MAX` long; a certificate is always checked; no redirect is followed, so that
+//! nothing that proves who asks goes to another host.
 //! Not here: retries, signatures, and what a status means.
 
 pub mod date;

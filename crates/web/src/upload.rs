@@ -17,7 +17,7 @@ pub enum Begun {
     /// The body may follow.
     Upload(Box<Upload>),
     /// The server answered instead.
-    Answer(Response),
+    Answer(Box<Response>),
 }
 
 pub struct Upload {
@@ -61,7 +61,7 @@ impl Client {
         connection.write(head.as_bytes())?;
         match connection.leave(patience)? {
             // What follows an answer without the body is no answer of the next request.
-            Some(answer) => Ok(Begun::Answer(self.answer(connection, method, answer, false)?)),
+            Some(answer) => Ok(Begun::Answer(Box::new(self.answer(connection, method, answer, false)?))),
             None => Ok(Begun::Upload(Box::new(Upload { client: self.clone(), connection, method, left }))),
         }
     }

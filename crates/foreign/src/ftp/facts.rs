@@ -179,6 +179,21 @@ mod tests {
     }
 
     #[test]
+    fn a_size_that_is_no_number_of_64_bits_is_none() {
+        let facts = |size: &str| of_facts(format!("type=file;size={size}; a").as_bytes());
+        let listed = |size: &str| of_list(format!("-rw-r--r-- 1 0 0 {size} Nov 10 2020 a").as_bytes(), NOW);
+        for size in [0, 1 << 63, u64::MAX] {
+            for told in [facts(&size.to_string()), listed(&size.to_string())] {
+                assert_eq!(told.and_then(|told| told.attributes.size_bytes), Some(size));
+            }
+        }
+        for size in ["18446744073709551616", "-1", "+1", "1e3", "0x10", "1.5", "\u{663}"] {
+            assert_eq!((facts(size), listed(size)), (None, None), "{size}");
+        }
+        assert_eq!(facts(""), None);
+    }
+
+    #[test]
     fn lists_are_read_as_vsftpd_and_others_print_them() {
         let told = of_list(b"-rw-r--r--    1 0        0              11 Nov 10 10:33  two  spaces ", NOW).unwrap();
         assert_eq!((&told.name[..], told.attributes.size_bytes), (&b" two  spaces "[..], Some(11)));

@@ -8,6 +8,8 @@ use super::fault::{Fault, Result};
 use super::reply::{Malformed, Parser, Reply};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -15,6 +17,10 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// Replies that came and were not taken. Then the thread waits.
 const HEARD_MAX: usize = 1024;
+/// What they may take together: far more than is asked for at once. Then the conversation ends.
+const HEARD_BYTES_MAX: usize = 16 << 20;
+/// Replies in a row that only say that another one follows: markers of a transfer of days are fewer.
+const PRELIMINARY_MAX: usize = 1 << 17;
 /// What a server says when it closes the connection unasked.
 const CLOSING: u16 = 421;
 
@@ -22,10 +28,14 @@ pub struct Line {
     name: String,
     output: Box<dyn Write + Send>,
     heard: Receiver<std::result::Result<Reply, Malformed>>,
+    /// What replies take that were not taken.
+    heard_bytes: Arc<AtomicUsize>,
     /// What was looked at before it was asked for.
     early: VecDeque<Reply>,
     /// Commands without their last reply.
     asked: usize,
+    /// Replies since the last that was none of those that another one follows.
+    preliminary: usize,
     pub is_lost: bool,
     /// The server reads commands as telnet would: without a word it leaves out whatever is not ASCII.
     pub is_telnet: bool,
@@ -43,6 +53,8 @@ impl Line {
         mut parser: Parser,
     ) -> std::io::Result<Line> {
         let (tell, heard) = sync_channel(HEARD_MAX);
+        let heard_bytes = Arc::new(AtomicUsize::new(0));
+        let all_bytes = heard_bytes.clone();
         let listen = move || {
             let mut block = [0; 4096];
             loop {
@@ -52,7 +64,13 @@ impl Line {
                     let told = match parser.feed(bytes) {
                         Ok((taken, reply)) => {
                             bytes = &bytes[taken..];
-                            reply.map(Ok)
+                            reply.map(|reply| {
+                                let own = reply.bytes();
+                                match all_bytes.fetch_add(own, Relaxed) + own > HEARD_BYTES_MAX {
+                                    true => Err(Malformed("it says more than it was asked")),
+                                    false => Ok(reply),
+                                }
+                            })
                         }
                         Err(why) => Some(Err(why)),
                     };
@@ -69,8 +87,10 @@ impl Line {
             name: name.to_owned(),
             output,
             heard,
+            heard_bytes,
             early: VecDeque::new(),
             asked: 1,
+            preliminary: 0,
             is_lost: false,
             is_telnet: false,
         })
@@ -123,7 +143,12 @@ impl Line {
 
     /// Whether what the server said last of all is a refusal; the replies before it stay to be heard.
     pub fn refused(&mut self) -> Result<()> {
-        self.early.extend(self.heard.try_iter().filter_map(std::result::Result::ok));
+        let room = HEARD_MAX - self.early.len();
+        if room == 0 {
+            self.is_lost = true;
+            return Err(Fault::Malformed("it answers more than it was asked"));
+        }
+        self.early.extend(self.heard.try_iter().take(room).filter_map(std::result::Result::ok));
         self.early.back().filter(|reply| reply.code >= 400).map_or(Ok(()), |reply| Err(Fault::of(reply)))
     }
 
@@ -147,6 +172,7 @@ impl Line {
                 return Err(self.lose(&format!("the connection to {} was lost", self.name)));
             }
         };
+        self.heard_bytes.fetch_sub(reply.bytes(), Relaxed);
         if reply.code == CLOSING {
             return Err(self.lose(&format!("{} closes the connection: {}", self.name, reply.text)));
         }
@@ -154,8 +180,13 @@ impl Line {
             self.is_lost = true;
             return Err(Fault::Malformed("it answers what nobody asked"));
         }
-        if !reply.is_preliminary() {
-            self.asked -= 1;
+        match reply.is_preliminary() {
+            true => self.preliminary += 1,
+            false => (self.asked, self.preliminary) = (self.asked - 1, 0),
+        }
+        if self.preliminary > PRELIMINARY_MAX {
+            self.is_lost = true;
+            return Err(Fault::Malformed("it says again and again that it will answer"));
         }
         Ok(reply)
     }
@@ -168,5 +199,58 @@ impl Line {
     pub fn lose(&mut self, why: &str) -> Fault {
         self.is_lost = true;
         Fault::Lost(why.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Cursor, sink};
+
+    /// A server that says this, whatever it is asked.
+    fn line(said: Vec<u8>) -> Line {
+        Line::start("far", Box::new(Cursor::new(said)), Box::new(sink()), Parser::default()).unwrap()
+    }
+
+    #[test]
+    fn no_more_is_kept_of_what_nobody_hears_than_may_be_asked() {
+        let mut line = line(b"150 here\r\n".repeat(4 * HEARD_MAX));
+        while line.refused().is_ok() && line.early.len() <= HEARD_MAX {
+            std::thread::yield_now();
+        }
+        assert_eq!((line.early.len(), line.is_lost), (HEARD_MAX, true));
+    }
+
+    #[test]
+    fn long_replies_that_nobody_hears_end_the_conversation() {
+        const SAID: usize = 64;
+        let long = [&b"150-here\r\n"[..], &b" \r\n".repeat(40_000), b"150 end\r\n"].concat();
+        let mut line = line(long.repeat(SAID));
+        while line.heard_bytes.load(Relaxed) <= HEARD_BYTES_MAX {
+            std::thread::yield_now();
+        }
+        let fault = (0..SAID).find_map(|_| line.reply(Duration::from_secs(20)).err());
+        assert!(matches!(fault, Some(Fault::Malformed(_))) && line.is_lost, "{fault:?}");
+    }
+
+    #[test]
+    fn long_replies_that_are_heard_may_be_many() {
+        const SAID: usize = 64;
+        let long = [&b"150-here\r\n"[..], &b" \r\n".repeat(40_000), b"150 end\r\n"].concat();
+        let (said, mut server) = std::io::pipe().unwrap();
+        let mut line = Line::start("far", Box::new(said), Box::new(sink()), Parser::default()).unwrap();
+        for _ in 0..SAID {
+            server.write_all(&long).unwrap();
+            assert_eq!(line.reply(Duration::from_secs(20)).unwrap().lines.len(), 40_000);
+        }
+        assert_eq!(line.heard_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_server_that_only_says_that_it_will_answer_is_not_heard_for_ever() {
+        const SAID: usize = PRELIMINARY_MAX + 2;
+        let mut line = line(b"150 here\r\n".repeat(SAID));
+        let fault = (0..SAID).find_map(|_| line.reply(Duration::from_secs(20)).err());
+        assert!(matches!(fault, Some(Fault::Malformed(_))) && line.is_lost, "{fault:?}");
     }
 }

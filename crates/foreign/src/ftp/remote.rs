@@ -7,7 +7,7 @@ use super::sending::{send_some, set_commands, was_set};
 use super::server::Ftp;
 use super::session::command;
 use crate::tree::{
-    Asked, Attempts, Attributes, Children, DEPTH_MAX, Faulty, Job, NAMES_MAX, ODD_MAX, Remote, Rename, Small, Stage,
+    Asked, Attempts, Attributes, Children, DEPTH_MAX, Faulty, Job, ODD_MAX, Remote, Rename, Small, Stage,
 };
 use model::Entry;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,12 +96,8 @@ impl Remote for Ftp {
         if path.iter().filter(|byte| **byte == b'/').count() > DEPTH_MAX {
             return Err(Fault::Malformed("its directories are nested more than 256 deep"));
         }
-        let told = self.list(path)?;
-        if told.len() > NAMES_MAX {
-            return Err(Fault::Malformed("it lists more than 2,000,000 names in one directory"));
-        }
         let mut children = Children::default();
-        for one in told {
+        for one in self.list(path)? {
             let one = match one {
                 Ok(one) if one.is_own => continue,
                 Ok(one) => one,

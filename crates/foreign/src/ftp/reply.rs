@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Of one line. Names have 255 bytes, paths 4096.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// Of all lines of a reply.
+/// Of all lines of a reply, with what it takes to keep each.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 /// Of what is shown of a reply.
 const TEXT_BYTES_MAX: usize = 500;
@@ -27,6 +27,11 @@ pub struct Reply {
 impl Reply {
     pub fn is_preliminary(&self) -> bool {
         self.code < 200
+    }
+
+    /// What it takes to keep it.
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.lines.iter().map(|line| line.len() + size_of::<Vec<u8>>()).sum::<usize>()
     }
 
     pub fn is_good(&self) -> bool {
@@ -84,7 +89,7 @@ impl Parser {
         while line.last().is_some_and(|byte| matches!(byte, b'\r' | b'\n')) {
             line.pop();
         }
-        self.bytes += line.len() + 1;
+        self.bytes += line.len() + size_of::<Vec<u8>>();
         if self.bytes > REPLY_BYTES_MAX {
             return Err(Malformed("a reply is longer than 1 MiB"));
         }
@@ -203,6 +208,9 @@ mod tests {
         let mut endless = b"211-a\r\n".to_vec();
         endless.extend(b" x\r\n".repeat(REPLY_BYTES_MAX / 3));
         assert!(replies(&endless).is_err());
+        // Lines in which nothing stands are kept too.
+        let empty = [&b"211-a\r\n"[..], &b"\r\n".repeat(REPLY_BYTES_MAX / 8), b"211 End\r\n"].concat();
+        assert!(replies(&empty).is_err());
         assert_eq!(replies(b"550 \x1b[2Jno\r\n").unwrap()[0].text, "[2Jno");
         let greeted = Parser::after_words().feed(b"Welcome\n\n220 ready\r\n").unwrap().1.unwrap();
         assert_eq!(greeted.code, 220);

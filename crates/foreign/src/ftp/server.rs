@@ -32,6 +32,10 @@ const TURN_PATIENCE: Duration = Duration::from_secs(240);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// A conversation that was idle for longer is tried before it is used.
 const FRESH: Duration = Duration::from_secs(10);
+/// So long a server may count one that this side gave up.
+const LINGERING: Duration = Duration::from_secs(10);
+/// Meanwhile it is asked for another one that often.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A control connection.
 pub struct Wires {
@@ -75,8 +79,32 @@ struct Idle {
     sessions: Vec<Held>,
     open: usize,
     most: usize,
+    /// When one was last given up in which the server was to connect to this host.
+    given_up: Option<Instant>,
+    /// No other one is asked for before.
+    again: Option<Instant>,
     /// The one that was kept first is the first.
     spares: VecDeque<Weak<dyn Spare>>,
+}
+
+impl Idle {
+    /// Another one may be had, as far as is known.
+    fn may_open(&self) -> bool {
+        self.open < self.most && self.again.is_none_or(|at| Instant::now() >= at)
+    }
+
+    /// There was no other one. That says how many the server takes, unless it may count one that was given up.
+    fn refused(&mut self, error: &OpenError) -> Result<()> {
+        self.open -= 1;
+        match self.open {
+            _ if self.given_up.is_some_and(|when| when.elapsed() < LINGERING) => {
+                self.again = Some(Instant::now() + PAUSE);
+            }
+            0 => return Err(Fault::Lost(error.to_string().into())),
+            open => self.most = open,
+        }
+        Ok(())
+    }
 }
 
 /// What keeps a conversation for later, as a transfer that may be read on, and can begin another one instead.
@@ -125,7 +153,10 @@ impl Drop for Lease {
         let Some(held) = self.held.take() else { return };
         let mut idle = self.server.idle.lock().unwrap();
         match held.session.line.is_lost || held.session.line.is_busy() {
-            true => idle.open -= 1,
+            true => {
+                idle.open -= 1;
+                idle.given_up = (held.session.flow == Flow::Back).then(Instant::now).or(idle.given_up);
+            }
             false => idle.sessions.push(Held { since: Instant::now(), ..held }),
         }
         self.server.stir();
@@ -198,7 +229,8 @@ impl Server {
         dial: Box<DialWires>,
     ) -> std::result::Result<Arc<Server>, OpenError> {
         let most = SESSIONS_MAX;
-        let idle = Mutex::new(Idle { sessions: Vec::new(), open: 0, most, spares: VecDeque::new() });
+        let (sessions, spares, given_up, again) = Default::default();
+        let idle = Mutex::new(Idle { sessions, open: 0, most, given_up, again, spares });
         let mut server = Server {
             name,
             attempts: Attempts::default(),
@@ -275,7 +307,8 @@ impl Server {
         match lease.set_flow(flow, channels) {
             Ok(()) => Ok(lease),
             Err(fault) => {
-                lease.line.is_lost = true;
+                // What it was given up for.
+                (lease.line.is_lost, lease.flow) = (true, flow);
                 Err(fault)
             }
         }
@@ -288,7 +321,8 @@ impl Server {
         let (mut until, mut stirs) = (Instant::now() + self.turn_patience, self.stirs.load(Relaxed));
         loop {
             let fits = idle.sessions.iter().rposition(|held| held.session.flow == flow);
-            let any = if idle.open < idle.most { fits } else { fits.or(idle.sessions.len().checked_sub(1)) };
+            let may_open = idle.may_open();
+            let any = if may_open { fits } else { fits.or(idle.sessions.len().checked_sub(1)) };
             if let Some(at) = any {
                 let held = idle.sessions.swap_remove(at);
                 drop(idle);
@@ -307,21 +341,14 @@ impl Server {
                 idle = self.idle.lock().unwrap();
                 continue;
             }
-            if idle.open < idle.most {
+            if may_open {
                 idle.open += 1;
                 drop(idle);
                 let talk = self.talk();
                 idle = self.idle.lock().unwrap();
                 match talk {
                     Ok(held) => return Ok(Lease { server: self.clone(), held: Some(held) }),
-                    Err(error) => {
-                        idle.open -= 1;
-                        if idle.open == 0 {
-                            return Err(Fault::Lost(error.to_string().into()));
-                        }
-                        // It takes no more at once.
-                        idle.most = idle.open;
-                    }
+                    Err(error) => idle.refused(&error)?,
                 }
                 continue;
             }
@@ -543,6 +570,25 @@ pub mod tests {
         let is_refused: Vec<_> = replies.iter().map(|reply| matches!(reply, Err(Fault::Name(_)))).collect();
         assert_eq!(is_refused, (0..9).map(|at| at == 5).collect::<Vec<_>>());
         assert_eq!(replies.iter().flatten().count(), 8);
+    }
+
+    #[test]
+    fn a_trial_that_failed_lowers_the_number_of_conversations_by_none() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let server = server(|command| match command {
+            "MODE E" => "500 what?",
+            _ => tame(command),
+        });
+        let mut server = server.ok().unwrap();
+        let too_many = || Err(OpenError::refused(Refused::Unreachable, "421 too many", "try again"));
+        let own = Arc::get_mut(&mut server).unwrap();
+        let dial = std::mem::replace(&mut own.dial, Box::new(too_many));
+        // The conversation of the trial is counted for a moment after it was given up.
+        own.dial = Box::new(move || if ASKED.fetch_add(1, Relaxed) == 1 { too_many() } else { dial() });
+        assert!(matches!(server.lease_called(), Err(Fault::Refused { code: 500, .. })));
+        let _both = [server.lease().unwrap(), server.lease().unwrap()];
+        let idle = server.idle.lock().unwrap();
+        assert_eq!((ASKED.load(Relaxed), idle.open, idle.most), (3, 2, SESSIONS_MAX));
     }
 
     #[test]

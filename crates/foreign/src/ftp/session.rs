@@ -10,7 +10,7 @@ use super::fault::{Fault, Result};
 use super::inlet::Inlet;
 use super::line::{Line, PATIENCE};
 use super::reply::{Reply, extended_port, number, passive_address};
-use crate::tree::Attributes;
+use crate::tree::{Attributes, NAMES_MAX};
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -398,6 +398,11 @@ impl Session {
         let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with(b"total "));
         let read = |line| if self.can.facts { facts::of_facts(line) } else { facts::of_list(line, now) };
-        Ok(lines.map(|line| read(line).ok_or_else(|| line.to_vec())).collect())
+        // What is kept of a line may be far longer than the line.
+        let told: Vec<_> = lines.take(NAMES_MAX + 1).map(|line| read(line).ok_or_else(|| line.to_vec())).collect();
+        match told.len() > NAMES_MAX {
+            true => Err(Fault::Malformed("it lists more than 2,000,000 names in one directory")),
+            false => Ok(told),
+        }
     }
 }

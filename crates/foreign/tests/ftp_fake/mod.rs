@@ -32,6 +32,8 @@ pub enum Lie {
     Truncated,
     /// It has hardly more than RFC 959, and `LINK`.
     Plain,
+    /// As `Plain`, and its root lists more lines than a directory may have names.
+    Crammed,
     /// It computes checksums.
     Sums,
     /// A GridFTP server, which loses a conversation once two of the files in it are confirmed, the first time.
@@ -42,12 +44,29 @@ pub enum Lie {
     Meddled,
     /// It loses the conversation of the first upload.
     Lost,
+    /// A GridFTP server that closes its data connection after each file, and opens no other one.
+    Closing,
+    /// Sizes that no file has, or that are none, and the longest that a file may have.
+    Sizes,
     /// It takes two conversations at once, and refuses the third.
     Crowded,
     /// What it sends of a file goes on for ever, or nearly.
     Torrent,
 }
 
+/// What `Lie::Sizes` tells of files.
+pub const SIZES: [&str; 10] = [
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "-1",
+    "-9223372036854775808",
+    "+1",
+    "1e3",
+    "many",
+    "",
+];
 pub const CONTENT: &[u8] = b"0123456789";
 /// A link to a directory with a file in it, which only a listing of `/d` tells from a directory.
 pub const LINK: &str = "/d/link";
@@ -79,7 +98,7 @@ struct Shared {
 
 impl Shared {
     fn is_grid(&self) -> bool {
-        matches!(self.lie, Lie::Parting | Lie::Walled | Lie::Meddled)
+        matches!(self.lie, Lie::Parting | Lie::Walled | Lie::Meddled | Lie::Closing)
     }
 }
 
@@ -189,7 +208,7 @@ impl Talk<'_> {
             "USER" if lie == Lie::Certificates => self.say("530 Must perform GSSAPI authentication"),
             "USER" => self.say("331 who?"),
             "FEAT" if lie == Lie::Endless => self.out.write_all(&[b'2'; 64 << 10]),
-            "FEAT" if lie == Lie::Plain => self.say("502 what?"),
+            "FEAT" if matches!(lie, Lie::Plain | Lie::Crammed) => self.say("502 what?"),
             "FEAT" => {
                 let sums = if matches!(lie, Lie::Sums | Lie::Parting) { " CKSM ADLER32:10;\r\n" } else { "" };
                 let grid = if self.shared.is_grid() { " SPAS\r\n" } else { "" };
@@ -312,12 +331,15 @@ impl Talk<'_> {
                 if lie == Lie::Meddled {
                     other.insert(call()?).write_all(&to_blocks(b"not theirs"))?;
                 }
-                call()?
+                match call() {
+                    Ok(channel) => channel,
+                    Err(_) => return self.say("425 It cannot connect"),
+                }
             }
         };
         self.say("150 here")?;
         channel.write_all(&to_blocks(&self.file(path).unwrap_or_default()))?;
-        self.channel = Some(channel);
+        self.channel = Some(channel).filter(|_| lie != Lie::Closing);
         self.say("226 done")
     }
 
@@ -394,6 +416,11 @@ fn facts(file: Option<&[u8]>) -> String {
 fn listed(shared: &Shared) -> String {
     let odd = match shared.lie {
         Lie::Names => "type=file;size=1; ../climbs\r\ntype=file;size=1; a/b\r\ntype=file;size=1; file\r\n".to_owned(),
+        Lie::Sizes => SIZES
+            .iter()
+            .enumerate()
+            .map(|(number, size)| format!("type=file;size={size};modify=20200101000000; s{number}\r\n"))
+            .collect(),
         Lie::Aimless => (0..150).map(|number| format!("type=OS.unix=slink;size=1; link{number}\r\n")).collect(),
         _ => String::new(),
     };
@@ -412,6 +439,7 @@ fn printed(shared: &Shared, directory: &str) -> String {
             own.chain([line("lrwxrwxrwx", 2, "link -> /e")]).collect()
         }
         LINK => line("-rw-r--r--", 1, "inner"),
+        _ if shared.lie == Lie::Crammed => "x\r\n".repeat(2_000_001),
         _ => line("drwxr-xr-x", 0, "d"),
     }
 }
