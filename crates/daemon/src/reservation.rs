@@ -152,17 +152,17 @@ impl Hook {
                 .hint("run it by hand with the question on its standard input, or omit --reserve")
         };
         let mut child = start(&self.program).map_err(|e| failed(format!("it cannot be run: {e}")))?;
-        if let Some(mut input) = child.stdin.take() {
-            // One that does not read has its reasons; its answer counts.
-            let _ = input.write_all(format!("{question}\n").as_bytes());
-        }
-        let (output, (tell, heard)) = (child.stdout.take(), channel());
-        let read = move || {
+        let (input, output, (tell, heard)) = (child.stdin.take(), child.stdout.take(), channel());
+        let talk = move || {
+            if let Some(mut input) = input {
+                // One that does not read has its reasons; its answer counts, and is not waited for any longer.
+                let _ = input.write_all(format!("{question}\n").as_bytes());
+            }
             let mut bytes = Vec::new();
             let _ = output.map(|output| output.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut bytes));
             let _ = tell.send(bytes);
         };
-        if let Err(e) = std::thread::Builder::new().name("reservation".to_owned()).spawn(read) {
+        if let Err(e) = std::thread::Builder::new().name("reservation".to_owned()).spawn(talk) {
             let _ = child.kill();
             let _ = child.wait();
             return Err(failed(format!("start a thread: {e}")));
@@ -292,6 +292,10 @@ mod tests {
         let (_stub, mut hook) = Stub::new("hang");
         hook.answer_within = Duration::from_millis(200);
         assert!(hook.reserve(&wanted(), &|| false).unwrap_err().message.contains("no answer within 200ms"));
+        // One that does not read, and is asked more than its input holds.
+        std::fs::write(&hook.program, "#!/bin/sh\nexec sleep 60\n").unwrap();
+        let long = Wanted { source: "x".repeat(1 << 20), ..wanted() };
+        assert!(hook.reserve(&long, &|| false).unwrap_err().message.contains("no answer within 200ms"));
         let (_stub, mut hook) = Stub::new("never");
         hook.active_within = Duration::from_millis(1);
         assert!(hook.reserve(&wanted(), &|| false).unwrap_err().message.contains("is not active after 1ms"));

@@ -27,6 +27,8 @@ const REVOKED: &str = "the warrant was revoked by the client that gave it; what 
 const REVOKED_MAX: usize = 100_000;
 const REVOKED_OF_ACCOUNT_MAX: usize = 10_000;
 const ACCOUNT_BYTES_MAX: u64 = 256;
+/// Well beyond any year that makes sense, and before the last that the clock's type has.
+const SHOWN_SECONDS_MAX: u64 = 1 << 40;
 
 /// A warrant as it travels.
 pub fn sign(identity: &Identity, warrant: Warrant) -> Vec<u8> {
@@ -68,7 +70,8 @@ pub fn check(bytes: &[u8], holder: Pin, audience: Pin) -> Result<Mandate, Refusa
 pub fn check_time(mandate: &Mandate) -> Result<(), Refusal> {
     // Whoever sets the clock back gives no warrant more time.
     let (now, warrant) = (seconds(now_or_later()), &mandate.warrant);
-    let shown = |seconds| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds));
+    // Its issuer chose them: those that no clock can show are told as the last one that can be.
+    let shown = |seconds: u64| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds.min(SHOWN_SECONDS_MAX)));
     let refused = |what: String| Refusal::new(CloseCode::Authentication, &what);
     let clock = format!("and the endpoint's clock says {}", shown(now));
     if now >= warrant.expires {
@@ -258,6 +261,17 @@ mod tests {
         assert!(check(now + CLOCK_SECONDS + 60, now + 4000).unwrap_err().text.contains("is valid from"));
         assert!(check(now, now + LIFETIME_SECONDS_MAX + CLOCK_SECONDS + 60).unwrap_err().text.contains("7 days"));
         assert!(check(0, u64::MAX).unwrap_err().text.contains("7 days"));
+    }
+
+    /// Anybody can sign one, and is told so before it is known who that is.
+    #[test]
+    fn one_that_begins_when_no_clock_can_show_it_is_refused_as_any_that_has_not_begun() {
+        let scene = scene();
+        for not_before in [u64::MAX - 1, i64::MAX as u64] {
+            let warrant = Warrant { not_before, expires: not_before + 1, ..scene.warrant() };
+            let refused = scene.check(&sign(&scene.client, warrant)).unwrap_err();
+            assert!(refused.text.contains("is valid from"), "{}", refused.text);
+        }
     }
 
     #[test]

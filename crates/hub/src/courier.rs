@@ -39,6 +39,8 @@ const LOOK_IDLE: Duration = Duration::from_secs(10);
 const LOOK_AWAY: Duration = Duration::from_secs(30);
 /// A thread that had nothing to do for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// An endpoint that has not answered for so long counts as away, although its session goes on: its storage may stand still.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// The longest answer in a census; then it is not known what is missing.
 const TOLD_MAX: usize = 1024;
 
@@ -200,8 +202,13 @@ fn pause(is_answered: bool, has_work: bool) -> Duration {
 
 /// Whether an endpoint is to be told again what it did not take: not what it refused for good, nor of an order that has ended there or
 /// is gone (`Exit::Failed`), of which the next census says so.
-fn is_untold(e: &Error, is_open: bool) -> bool {
-    !is_open || matches!(e.exit, Exit::Temporary | Exit::NoSpace)
+fn is_untold(e: &Error, is_heard: bool) -> bool {
+    !is_heard || matches!(e.exit, Exit::Temporary | Exit::NoSpace)
+}
+
+/// Whether an endpoint said nothing: its session is over, or it did not answer in time.
+fn is_silent(e: &Error, is_open: bool) -> bool {
+    !is_open || e.exit == Exit::Interrupted
 }
 
 fn refused(e: &Error) -> Answer {
@@ -237,15 +244,19 @@ impl Courier {
         if !inbox.take_in(errand) {
             return false;
         }
-        if inbox.idle == 0 && inbox.runners < RUNNERS_MAX {
-            let courier = self.clone();
-            let spawned = std::thread::Builder::new().name("errands".into()).spawn(move || courier.run_errands());
-            // Without a thread the errand waits for one of the others, or for the next errand.
-            inbox.runners += usize::from(spawned.is_ok());
-        }
+        self.hire(&mut inbox);
         drop(inbox);
         self.filled.notify_all();
         true
+    }
+
+    /// Another thread for errands, if none is free. Without one they wait for the others, or for the next errand or look.
+    fn hire(self: &Arc<Courier>, inbox: &mut Inbox) {
+        if inbox.idle == 0 && inbox.runners < RUNNERS_MAX {
+            let courier = self.clone();
+            let spawned = std::thread::Builder::new().name("errands".into()).spawn(move || courier.run_errands());
+            inbox.runners += usize::from(spawned.is_ok());
+        }
     }
 
     /// Asks what the endpoint has of ours, and goes on asking as long as it has something.
@@ -284,6 +295,12 @@ impl Courier {
         self.desk_at(0)
     }
 
+    /// Ends the wait for an answer, so long after now at the latest.
+    fn patience(&self, answer_max: Duration) -> impl Fn() -> bool {
+        let until = Instant::now() + answer_max;
+        move || self.is_over() || Instant::now() >= until
+    }
+
     fn desk_at(&self, at: usize) -> Result<Arc<Desk>, Error> {
         let mut desk = self.desks[at].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, desk)) = desk.as_ref().filter(|(pin, desk)| desk.is_open() && self.is_still(*pin)) {
@@ -307,7 +324,11 @@ impl Courier {
     }
 
     fn lost(&self, error: &Error) {
-        self.say(Word::Unreached { endpoint: self.name.clone(), text: error.message.clone() });
+        let text = match error.exit {
+            Exit::Interrupted => format!("it is connected, and did not answer within {} s", ANSWER_MAX.as_secs()),
+            _ => error.message.clone(),
+        };
+        self.say(Word::Unreached { endpoint: self.name.clone(), text });
     }
 
     fn run_errands(self: Arc<Courier>) {
@@ -337,7 +358,6 @@ impl Courier {
     }
 
     fn run(self: &Arc<Courier>, errand: Errand, at: usize) {
-        let stop = || self.is_over();
         match errand {
             Errand::HandIn(attempt) => self.begin(attempt, at),
             Errand::Renew(attempt) => self.renew(&attempt, at),
@@ -345,17 +365,23 @@ impl Courier {
             Errand::Stop { order } => self.steer(order, Steer::Cancel, at),
             // Its parts have warrants of their own, which end with them.
             Errand::Revoke { order } if self.crews.has(order) => {}
-            Errand::Revoke { order } => self.tell(&|desk| desk.revoke(warrant_id(order), &stop), at),
+            Errand::Revoke { order } => {
+                self.tell(&|desk| desk.revoke(warrant_id(order), &self.patience(ANSWER_MAX)), at);
+            }
             Errand::RevokeParts { parts, .. } => self.crews.revoke(&parts, &self.name),
             Errand::Forget { order } => self.steer(order, Steer::Remove, at),
             Errand::Change { order, rate, class } if self.crews.change(order, rate.as_deref(), class) => {}
             Errand::Change { order, rate, class } => self.change(order, rate.as_deref(), class, at),
-            Errand::Report { order } => match self.desk_at(at).and_then(|desk| desk.ask(order, &stop)) {
-                Ok(told) => self.say(Word::Ended { order, told: Box::new(told), hosts: Vec::new() }),
-                // The next census asks for it again.
-                Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable) => self.lost(&e),
-                Err(_) => {}
-            },
+            Errand::Report { order } => self.report(order, at),
+        }
+    }
+
+    fn report(&self, order: JobId, at: usize) {
+        match self.desk_at(at).and_then(|desk| desk.ask(order, &self.patience(ANSWER_MAX))) {
+            Ok(told) => self.say(Word::Ended { order, told: Box::new(told), hosts: Vec::new() }),
+            // The next census asks for it again.
+            Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable | Exit::Interrupted) => self.lost(&e),
+            Err(_) => {}
         }
     }
 
@@ -423,13 +449,13 @@ impl Courier {
                 return Some(Answer::Unknown);
             }
         };
-        match desk.hand_in(&attempt.order(&executor, &peer), &|| self.is_over()) {
+        match desk.hand_in(&attempt.order(&executor, &peer), &self.patience(ANSWER_MAX)) {
             Ok(()) => {
                 self.say(self.taken(attempt));
                 None
             }
             Err(e) if e.message.contains(TAKES_NONE) => Some(Answer::TakesNone { text: e.message }),
-            Err(e) if !desk.is_open() || e.exit == Exit::Interrupted => {
+            Err(e) if is_silent(&e, desk.is_open()) => {
                 self.say(self.taken(attempt));
                 self.lost(&e);
                 None
@@ -445,15 +471,15 @@ impl Courier {
     fn renew(&self, attempt: &Attempt, at: usize) {
         let Ok((executor, peer)) = self.ends(attempt) else { return };
         let order = attempt.order(&executor, &peer);
-        self.tell(&|desk| desk.renew_as(&order, Steer::Retry, &|| self.is_over()), at);
+        self.tell(&|desk| desk.renew_as(&order, Steer::Retry, &self.patience(ANSWER_MAX)), at);
     }
 
     fn steer(&self, order: JobId, steer: Steer, at: usize) {
-        self.tell(&|desk| desk.steer(order, steer, &|| self.is_over()), at);
+        self.tell(&|desk| desk.steer(order, steer, &self.patience(ANSWER_MAX)), at);
     }
 
     fn change(&self, order: JobId, rate: Option<&str>, class: Option<Class>, at: usize) {
-        let stop = || self.is_over();
+        let stop = self.patience(ANSWER_MAX);
         let (told, is_open) = match self.desk_at(at) {
             Ok(desk) => {
                 let told = desk.set_rate(order, rate, &stop).and_then(|()| desk.set_class(order, class, &stop));
@@ -462,10 +488,11 @@ impl Courier {
             Err(e) => (Err(e), false),
         };
         let Err(e) = told else { return };
-        if !is_open {
+        let is_heard = !is_silent(&e, is_open);
+        if !is_heard {
             self.lost(&e);
         }
-        if is_untold(&e, is_open) {
+        if is_untold(&e, is_heard) {
             self.say(Word::RateUntold { order });
         } else if e.exit != Exit::Failed {
             warn!(order = %order, endpoint = %self.name, error = %e.message, "an order keeps its rate or class");
@@ -475,7 +502,7 @@ impl Courier {
     /// What is refused needs no answer: the order ended meanwhile, or is gone, and the next census says so; or the word is said again.
     fn tell(&self, word: &dyn Fn(&Desk) -> Result<(), Error>, at: usize) {
         let told = self.desk_at(at).and_then(|desk| match word(&desk) {
-            Err(e) if !desk.is_open() => Err(e),
+            Err(e) if is_silent(&e, desk.is_open()) => Err(e),
             _ => Ok(()),
         });
         if let Err(e) = told {
@@ -494,6 +521,9 @@ impl Courier {
             }
             let pause = pause(is_answered, has_work);
             let mut inbox = self.lock();
+            if inbox.runners == 0 && !inbox.errands.is_empty() {
+                self.hire(&mut inbox);
+            }
             let until = Instant::now() + pause;
             loop {
                 let has_work = self.open.load(Ordering::Relaxed) > 0;
@@ -524,7 +554,7 @@ impl Courier {
                 return false;
             }
         };
-        match desk.list(&|| self.is_over()) {
+        match desk.list(&self.patience(ANSWER_MAX)) {
             Ok(told) => {
                 let is_whole = told.len() < TOLD_MAX;
                 let named = |told: Told| JobId::from_slice(&told.news.job_id).map(|order| (order, told));
@@ -536,7 +566,7 @@ impl Courier {
                 self.say(Word::TakesNone { endpoint: self.name.clone() });
             }
             // It is busy, and asked again.
-            Err(_) if desk.is_open() || self.is_over() => {}
+            Err(e) if self.is_over() || !is_silent(&e, desk.is_open()) => {}
             Err(e) => {
                 self.lost(&e);
                 return false;

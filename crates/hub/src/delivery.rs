@@ -15,6 +15,8 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use web::{Client, Origin, Request, Trust};
 
+/// For a webhook to take a message and answer, byte by byte or not.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// For a program to take a message.
 const PROGRAM_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -42,7 +44,7 @@ pub fn deliver(means: &Means, message: &Message, unix_seconds: i64) -> Result<()
     match means {
         Means::Webhook { url, secret, allow_private, ca_file } => {
             let trust = ca_file.clone().map_or(Trust::Host, Trust::File);
-            post(url, &trust, secret, *allow_private, message, unix_seconds)
+            post(url, &trust, secret, *allow_private, message, unix_seconds, ANSWER_MAX)
         }
         Means::Mail { to, sendmail } => {
             let head = format!("To: {}\nSubject: {}\n", to.join(", "), message.subject);
@@ -70,7 +72,9 @@ fn post(
     allow_private: bool,
     message: &Message,
     unix_seconds: i64,
+    within: Duration,
 ) -> Result<(), String> {
+    let until = Instant::now() + within;
     let after_scheme = url.find("://").map_or(0, |at| at + 3);
     let path_at = url[after_scheme..].find(['/', '?']).map_or(url.len(), |at| after_scheme + at);
     let (origin, target) = url.split_at(path_at);
@@ -87,7 +91,8 @@ fn post(
     ]
     .map(|(name, value)| (name.to_owned(), value));
     let request = Request { method: "POST", target: &target, headers: &headers, body: message.body.as_bytes() };
-    let response = Client::new(origin, trust).and_then(|client| client.send(&request)).map_err(|e| e.text)?;
+    let client = Client::new(origin, trust).map_err(|e| e.text)?.until(until);
+    let response = client.send(&request).map_err(|e| e.text)?;
     let status = response.status;
     let _ = response.into_bytes(ANSWER_BYTES_MAX);
     match status {
@@ -278,6 +283,27 @@ mod tests {
         assert!(deliver(&hook(port, true), &message(), 1000).unwrap_err().contains("redirects are not followed"));
         served.join().unwrap();
         assert!(deliver(&hook(port, false), &message(), 1000).unwrap_err().contains("no public address"));
+    }
+
+    #[test]
+    fn a_webhook_that_answers_byte_by_byte_holds_nobody_up() {
+        // In its head, of which nothing is known then, or behind it.
+        for (begins, is_taken) in [("HTTP/1.1 204 No Content\r\nx: ", false), ("HTTP/1.1 200 OK\r\n\r\n", true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://127.0.0.1:{}/", listener.local_addr().unwrap().port());
+            let dripping = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(begins.as_bytes()).unwrap();
+                while stream.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let within = Duration::from_millis(300);
+            let (began, secret) = (Instant::now(), b"0123456789abcdef");
+            let posted = post(&url, &Trust::Host, secret, true, &message(), 1000, within);
+            assert!(began.elapsed() < Duration::from_secs(20) && posted.is_ok() == is_taken, "{posted:?}");
+            dripping.join().unwrap();
+        }
     }
 
     #[test]

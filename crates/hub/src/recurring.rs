@@ -84,9 +84,15 @@ impl Owner {
         Err(Error::new(Exit::LimitCrossed, text).hint("remove one that is not needed"))
     }
 
-    /// What became of it: for `Run` the job.
-    pub(crate) fn steer_schedule(&mut self, now: Now, name: &str, verb: ScheduleVerb) -> Result<Option<JobId>> {
-        let mut stored = self.latest(name)?.ok_or_else(|| no_such_schedule(name))?;
+    /// What became of it: for `Run` the job. It has to be that of `of`: another one may have the name by now.
+    pub(crate) fn steer_schedule(
+        &mut self,
+        now: Now,
+        (of, name): (&str, &str),
+        verb: ScheduleVerb,
+    ) -> Result<Option<JobId>> {
+        let found = self.latest(name)?.filter(|stored| stored.owner == of);
+        let mut stored = found.ok_or_else(|| no_such_schedule(name))?;
         match verb {
             ScheduleVerb::Remove => {
                 self.queue.drop_schedule(name);
@@ -228,6 +234,18 @@ mod tests {
         let seen = |who: &Principal| hub.schedules(who).unwrap().len();
         assert_eq!((seen(&ci), seen(&anna())), (OF_ONE_MAX, OF_ONE_MAX + 1));
         assert!(hub.schedule(&ci, "s1").is_ok() && hub.schedule(&ci, "more").is_err());
+        hub.stop();
+    }
+
+    #[test]
+    fn a_schedule_that_has_the_name_of_one_that_was_looked_up_is_not_taken_for_it() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        hub.add_schedule(&anna(), ScheduleFile::from_json(FILE).unwrap()).unwrap();
+        let removed = |of: &'static str| {
+            hub.look(move |owner| owner.steer_schedule(owner.now(), (of, "hourly"), ScheduleVerb::Remove).is_ok())
+        };
+        assert!(!removed("token:ci").unwrap() && removed("unix:0").unwrap());
         hub.stop();
     }
 

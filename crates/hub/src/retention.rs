@@ -1,8 +1,8 @@
 //! What a hub forgets: ended jobs and events that are old, and the oldest where the database has grown beyond its cap.
 //!
 //! It goes through the rows bit by bit, each bit a transaction, so that nobody waits for it. Open jobs are never forgotten, nor is a
-//! job's key before it is a month old; the newest events stay for those who follow them. The cap reaches jobs only where no older event
-//! is left: whoever makes many events drives nobody's jobs out.
+//! job's key before it is a month old, unless its owner has many newer ones; the newest events stay for those who follow them. The cap
+//! reaches jobs only where no older event is left: whoever makes many events drives nobody's jobs out.
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::time::Duration;
@@ -12,6 +12,10 @@ const STEP: i64 = 1000;
 /// Events that stay whatever the cap says.
 const EVENTS_MIN: i64 = 10_000;
 const KEYS_MS: i64 = 30 * 86_400_000;
+/// Keys of one owner: as many as it may have open jobs. One job can have many.
+pub const KEYS_OF_OWNER_MAX: i64 = 100_000;
+/// So many new ones are taken in before older ones are looked for.
+pub const KEYS_LOOK: usize = 10_000;
 
 /// Between two sweeps through what is old.
 pub const SWEEP_PAUSE: Duration = Duration::from_secs(600);
@@ -75,6 +79,13 @@ impl Sweep {
         self.seq = last.unwrap_or(0);
         Ok(last.is_none() && events < STEP as usize)
     }
+}
+
+/// Leaves somebody the newest keys.
+pub fn forget_oldest_keys(connection: &Connection, owner: &str) -> rusqlite::Result<usize> {
+    let delete = "DELETE FROM keys WHERE owner = ?1 AND key IN
+        (SELECT key FROM keys WHERE owner = ?1 ORDER BY at DESC LIMIT -1 OFFSET ?2)";
+    connection.prepare_cached(delete)?.execute(params![owner, KEYS_OF_OWNER_MAX])
 }
 
 /// Without the pages that are free, as they are used again before the file grows, and without the audit log, which has a bound of its

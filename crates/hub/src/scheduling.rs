@@ -4,6 +4,7 @@ use crate::Result;
 use crate::access::Principal;
 use crate::audit;
 use crate::hub::{Hub, only_admin};
+use crate::owner::Owner;
 use crate::recurring::{ScheduleVerb, no_such_schedule};
 use crate::schedules::{ScheduleFile, ScheduleView};
 use model::JobId;
@@ -33,9 +34,10 @@ impl Hub {
 
     /// For `Run`, the job that it began.
     pub fn steer_schedule(&self, who: &Principal, name: &str, verb: ScheduleVerb) -> Result<Option<JobId>> {
-        self.schedule(who, name)?;
+        let owner = self.schedule(who, name)?.owner;
         let (target, name) = (name.to_owned(), name.to_owned());
-        self.carry_out(&who.name, verb.action(), move |_| target, move |hub, now| hub.steer_schedule(now, &name, verb))
+        let steer = move |hub: &mut Owner, now| hub.steer_schedule(now, (&owner[..], &name[..]), verb);
+        self.carry_out(&who.name, verb.action(), move |_| target, steer)
     }
 
     pub fn audit(&self, who: &Principal, wanted: &audit::Wanted) -> Result<Vec<Value>> {

@@ -9,13 +9,14 @@ use crate::database::{of_sqlite, path, prepare, recognise};
 use crate::events::Event;
 use crate::outbox::{self, Outgoing, Posted};
 use crate::refusal::changed_meanwhile;
-use crate::retention::{Keep, Sweep};
+use crate::retention::{KEYS_LOOK, Keep, Sweep, forget_oldest_keys};
 use crate::rows::{COLUMNS, Key, NewJob, Report, Rewritten, Stored, insert, of_row, put_report, update};
 use crate::schedules::{self, StoredSchedule};
 use crate::{Error, Result, unix_ms};
 use model::JobId;
 use queue::{Job, Status};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use std::collections::HashMap;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub struct Store {
     pub last_event: i64,
     /// The first event that this generation has, or may still have.
     pub generation_from: i64,
+    /// Keys of each owner that came since the oldest ones were last forgotten.
+    new_keys: HashMap<String, usize>,
 }
 
 /// Ended jobs that are read for what their owners had.
@@ -94,9 +97,17 @@ impl Store {
         // In another log, which whoever can change this one may not be able to change.
         info!(line = audit.n, digest = audit.digest, "the audit log goes on");
         let (state_dir, marked, is_marked) = (state_dir.to_owned(), Instant::now(), true);
-        let (last_event, generation_from) = (0, 0);
-        let mut store =
-            Store { connection, path: path.clone(), state_dir, audit, marked, is_marked, last_event, generation_from };
+        let mut store = Store {
+            connection,
+            path: path.clone(),
+            state_dir,
+            audit,
+            marked,
+            is_marked,
+            last_event: 0,
+            generation_from: 0,
+            new_keys: HashMap::new(),
+        };
         store.begin_generation().map_err(failed)?;
         store.mark_now();
         Ok(store)
@@ -115,6 +126,8 @@ impl Store {
         let mark = Mark::read(&self.state_dir).unwrap_or_default();
         let is_behind = mark.event > last.max(from.unwrap_or(1) - 1) || mark.audit.n > self.audit.n;
         let is_new = inode != Some(own) || is_behind;
+        // All of it or nothing: a copy whose file is noted and whose numbers are not would be noticed no more.
+        let all = self.connection.unchecked_transaction()?;
         let from = if is_new && inode.is_some() {
             warn!("hub.db is a copy that was put back: no order is given before its endpoints say what they have");
             let unheard = "INSERT INTO unheard SELECT from_endpoint FROM jobs UNION SELECT to_endpoint FROM jobs WHERE true ON CONFLICT DO NOTHING";
@@ -132,6 +145,7 @@ impl Store {
         {
             self.connection.execute(set, params![name, value])?;
         }
+        all.commit()?;
         self.last_event = last.max(from - 1);
         self.generation_from = from;
         Ok(())
@@ -312,6 +326,11 @@ impl Store {
         for key in &group.keys {
             let put = "INSERT INTO keys VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
             transaction.prepare_cached(put)?.execute(params![key.owner, key.key, key.digest, key.job.0, now])?;
+            *self.new_keys.entry(key.owner.clone()).or_default() += 1;
+        }
+        for (owner, new) in self.new_keys.iter_mut().filter(|(_, new)| **new >= KEYS_LOOK) {
+            forget_oldest_keys(&transaction, owner)?;
+            *new = 0;
         }
         for report in &group.reports {
             put_report(&transaction, report)?;
@@ -355,6 +374,7 @@ mod tests {
     use super::*;
     use crate::database::VERSION;
     use crate::job_file::JobFile;
+    use crate::retention::KEYS_OF_OWNER_MAX;
     use model::Exit;
     use model::order::Role;
     use queue::Goal;
@@ -438,6 +458,26 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_that_was_put_back_is_noticed_again_where_that_could_not_be_written_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        store.commit(&group(1..3)).unwrap();
+        let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON meta WHEN new.name = 'generation_from'
+            BEGIN SELECT RAISE(ABORT, 'no room'); END";
+        store.connection.execute_batch(refuse).unwrap();
+        let copy = dir.path().join("copy");
+        store.connection.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+        drop(store);
+        for of in ["hub.db-wal", "hub.db-shm"] {
+            let _ = std::fs::remove_file(dir.path().join(of));
+        }
+        std::fs::rename(&copy, path(dir.path())).unwrap();
+        assert!(Store::open(dir.path()).is_err());
+        Connection::open(path(dir.path())).unwrap().execute_batch("DROP TRIGGER refuse").unwrap();
+        assert_eq!(Store::open(dir.path()).unwrap().generation_from, 2 + GENERATION_STEP);
+    }
+
+    #[test]
     fn a_message_of_a_backup_keeps_its_number_and_the_next_one_has_that_of_no_other() {
         let message = || Group {
             messages: vec![Outgoing { channel: "ops".into(), body: String::new(), is_asked_for: true }],
@@ -461,6 +501,27 @@ mod tests {
             let kept: Vec<i64> = (1..=waiting).collect();
             assert_eq!(numbers, [kept, vec![store.generation_from + 1]].concat());
         }
+    }
+
+    #[test]
+    fn of_many_keys_of_one_owner_the_newest_are_kept_and_nobody_elses_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        let put = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?2)
+            INSERT INTO keys SELECT ?1, 'before' || n, zeroblob(32), zeroblob(16), n FROM numbers";
+        for (owner, keys) in [("anna", KEYS_OF_OWNER_MAX), ("bert", 10)] {
+            store.connection.execute(put, params![owner, keys]).unwrap();
+        }
+        let key = |n: usize| Key { owner: "anna".into(), key: n.to_string(), digest: [0; 32], job: JobId([1; 16]) };
+        let keys: Vec<Key> = (0..KEYS_LOOK).map(key).collect();
+        store.commit(&Group { keys, ..Group::default() }).unwrap();
+        let count = |of: &str| -> i64 {
+            let select = format!("SELECT count(*) FROM keys WHERE {of}");
+            store.connection.query_row(&select, [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!((count("owner = 'anna'"), count("owner = 'bert'")), (KEYS_OF_OWNER_MAX, 10));
+        assert_eq!(count("owner = 'anna' AND job = zeroblob(16)"), KEYS_OF_OWNER_MAX - KEYS_LOOK as i64);
+        assert!(store.key("anna", "0").unwrap().is_some() && store.key("anna", "before1").unwrap().is_none());
     }
 
     #[test]

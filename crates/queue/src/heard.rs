@@ -351,7 +351,7 @@ impl Queue {
 }
 
 /// How much of a pair a waiting order stands for.
-fn weight(reason: Reason) -> u32 {
+pub(crate) fn weight(reason: Reason) -> u32 {
     match reason {
         Reason::Unreachable | Reason::Credentials => PARKED_MAX,
         _ => 1,

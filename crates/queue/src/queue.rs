@@ -13,7 +13,7 @@ use crate::status::{Reason, Status, may_follow};
 use model::order::Role;
 use model::{Class, JobId};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -65,6 +65,9 @@ pub struct Queue {
     pub(crate) lanes: BTreeMap<Lane, BTreeSet<Place>>,
     pub(crate) shares: Vec<Share>,
     share_numbers: HashMap<(Arc<str>, Arc<str>), usize>,
+    /// Numbers of shares that were forgotten, and beyond how many it is looked for some that can be.
+    free_shares: Vec<usize>,
+    shares_max: usize,
     /// Open jobs of each owner, by project.
     pub(crate) of_owner: HashMap<Arc<str>, HashMap<Arc<str>, usize>>,
     pub(crate) classes: BTreeMap<Class, Decayed>,
@@ -88,9 +91,13 @@ pub struct Queue {
 }
 
 /// The jobs of one owner and project.
+#[derive(Default)]
 pub(crate) struct Share {
     pub charge: Decayed,
 }
+
+/// Up to so many shares none is forgotten.
+const SHARES_MIN: usize = 1024;
 
 impl Queue {
     pub fn new(limits: Limits, calendar: Box<dyn Calendar + Send>) -> Queue {
@@ -103,6 +110,8 @@ impl Queue {
             lanes: BTreeMap::new(),
             shares: Vec::new(),
             share_numbers: HashMap::new(),
+            free_shares: Vec::new(),
+            shares_max: SHARES_MIN,
             of_owner: HashMap::new(),
             classes: BTreeMap::new(),
             endpoints: Vec::new(),
@@ -377,10 +386,34 @@ impl Queue {
     }
 
     pub(crate) fn share(&mut self, owner: &Arc<str>, project: &Arc<str>) -> usize {
-        let shares = &mut self.shares;
+        let (shares, free) = (&mut self.shares, &mut self.free_shares);
         *self.share_numbers.entry((owner.clone(), project.clone())).or_insert_with(|| {
-            shares.push(Share { charge: Decayed::default() });
-            shares.len() - 1
+            free.pop().unwrap_or_else(|| {
+                shares.push(Share::default());
+                shares.len() - 1
+            })
         })
+    }
+
+    /// Forgets projects without open jobs of whose charge no more is left than half of the least job's, once there are twice as many as
+    /// were left the last time: names cost nothing, and others get their numbers.
+    pub(crate) fn forget_shares(&mut self, now: Now) {
+        if self.share_numbers.len() <= self.shares_max {
+            return;
+        }
+        let Queue { shares, share_numbers, free_shares, of_owner, pairs, .. } = self;
+        let left_min = Work::default().charge() / 2.0;
+        share_numbers.retain(|(owner, project), number| {
+            let is_open = of_owner.get(owner).is_some_and(|projects| projects.contains_key(project));
+            let is_kept = is_open || shares[*number].charge.at(now.ms) > left_min;
+            if !is_kept {
+                shares[*number] = Share::default();
+                free_shares.push(*number);
+            }
+            is_kept
+        });
+        let kept: HashSet<usize> = share_numbers.values().copied().collect();
+        pairs.iter_mut().for_each(|pair| pair.guesses.retain(|share, _| kept.contains(share)));
+        self.shares_max = SHARES_MIN.max(2 * kept.len());
     }
 }

@@ -45,7 +45,7 @@ pub struct Endpoint {
     pub takes_orders: bool,
     /// Looks in a row that found it away.
     pub failures: u32,
-    /// When it is to be looked at again; nothing while that goes on.
+    /// When it is to be looked at again; nothing while it answers.
     pub probe_at: Option<u64>,
     /// Why it is away.
     pub text: String,

@@ -1,6 +1,7 @@
 //! Jobs that come in: new ones, those that are there already, and those that were there before a restart.
 
 use crate::calendar::Now;
+use crate::heard::weight;
 use crate::job::Job;
 use crate::queue::Queue;
 use crate::share::left_of;
@@ -83,8 +84,11 @@ impl Queue {
         if has_order {
             self.at_work.insert(id);
             let slots = self.jobs.get(&id).map_or(0, |entry| self.slots_of(entry.share, entry.pair, &entry.job));
-            if matches!(status, Status::Running | Status::Stopping) {
-                self.hold(id, slots);
+            match status {
+                Status::Running | Status::Stopping => self.hold(id, slots),
+                // Its executor may have nothing new to say of it for long.
+                Status::Waiting => self.park(id, weight(reason)),
+                _ => {}
             }
             self.charge(now, id);
             self.set_date(now, id);

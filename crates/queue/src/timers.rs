@@ -10,6 +10,8 @@ use model::{Exit, JobId};
 
 /// A retry that its pair has no budget for is looked at again after this.
 const BUDGET_MS: u64 = 60_000;
+/// A look at an endpoint that nothing is heard of, not even that it failed, is made again after this.
+const UNHEARD_MS: u64 = 120_000;
 
 impl Queue {
     /// Lets time pass, and begins what may begin.
@@ -24,10 +26,11 @@ impl Queue {
         }
         for endpoint in &mut self.endpoints {
             if endpoint.jobs > 0 && endpoint.health != Health::Up && endpoint.probe_at.is_some_and(|at| at <= now.ms) {
-                endpoint.probe_at = None;
+                endpoint.probe_at = Some(now.ms + UNHEARD_MS);
                 self.actions.push(Action::Probe { endpoint: endpoint.name.clone() });
             }
         }
+        self.forget_shares(now);
         self.choose_all(now);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A note counts as for anybody who fetches: signed by the key that is known, and never one with a lower serial.
-//! - However many ask, an origin is asked about a set once in `FRESH`, and so it is about a name that none knows.
+//! - However many ask, an origin is asked about a set once in `FRESH`, and so it is about a name that none knows. Whatever names they ask
+//!   for, it is searched once in `FRESH`.
 //! - Nobody waits for origins that had no part in a set while others have it.
 //! - A name that no origin knows leaves nothing behind, and a set that nobody asks for leaves no catalogue in memory.
 
@@ -29,6 +30,8 @@ use transfer::{ConnectOptions, Means, Peer, Peers};
 
 /// What an origin said of a set counts for so long.
 const FRESH: Duration = Duration::from_secs(10);
+/// One that could not be searched is not dialled for that again before.
+const AWAY: Duration = Duration::from_secs(2);
 /// An origin that was away, or did not have a set, is searched again after this time.
 const SEARCHED_AGAIN: Duration = Duration::from_secs(300);
 /// A set that nobody has asked for this long is not held in memory.
@@ -63,8 +66,13 @@ impl Peers for Known {
     }
 }
 
+/// When an origin was searched, and its directories that hold sets, or why they are not known.
+type Searched = (Instant, Result<Vec<Vec<u8>>>);
+
 pub struct Origins {
     known: Known,
+    /// Of each of them. Held while it is searched.
+    searched: Vec<Mutex<Option<Searched>>>,
     state: PathBuf,
     sets: Mutex<HashMap<String, Arc<Slot>>>,
 }
@@ -115,8 +123,9 @@ impl State {
 
 impl Origins {
     pub fn new(endpoints: Vec<Endpoint>, identity: Identity, state: &Path) -> Origins {
+        let searched = endpoints.iter().map(|_| Mutex::default()).collect();
         let known = Known { endpoints: Arc::new(endpoints), identity };
-        Origins { known, state: state.to_owned(), sets: Mutex::default() }
+        Origins { known, searched, state: state.to_owned(), sets: Mutex::default() }
     }
 
     /// What a transfer from them is carried out with; `is_over` ends it.
@@ -266,7 +275,8 @@ impl Origins {
         is_over: &AtomicBool,
     ) -> Result<Vec<Location>> {
         let (mut holders, mut failed) = (Vec::new(), None);
-        for endpoint in self.known.endpoints.iter().filter(|endpoint| !holds(known, endpoint)) {
+        let unknown = self.known.endpoints.iter().enumerate().filter(|(_, endpoint)| !holds(known, endpoint));
+        for (number, endpoint) in unknown {
             let at = |path: &[u8]| {
                 let mut location = Location::Named { name: endpoint.name.clone(), path: path.to_vec() };
                 location.name_contents();
@@ -284,7 +294,7 @@ impl Origins {
                 holders.push(named);
                 continue;
             }
-            match self.search(endpoint, is_over) {
+            match self.searched(number, is_over) {
                 Ok(found) => {
                     let found = found.iter().map(|path| at(path)).filter(|location| has_it(location));
                     holders.extend(found.take(DIRECTORIES_MAX));
@@ -298,6 +308,18 @@ impl Origins {
         let is_absent = |e: &Error| matches!(e.exit, Exit::SourceFileNotFound | Exit::SourceDirectoryNotFound);
         let nobody = || Error::new(Exit::SourceFileNotFound, format!("no origin has the set {}", kept.name()));
         Err(failed.filter(|e| !is_absent(e)).unwrap_or_else(nobody))
+    }
+
+    /// Directories of an origin that hold sets, as they were a moment ago: anybody can make up names of which none is there.
+    fn searched(&self, number: usize, is_over: &AtomicBool) -> Result<Vec<Vec<u8>>> {
+        let mut searched = self.searched[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |(at, found): &&Searched| at.elapsed() < if found.is_ok() { FRESH } else { AWAY };
+        if let Some((_, found)) = searched.as_ref().filter(is_fresh) {
+            return found.clone();
+        }
+        let found = self.search(&self.known.endpoints[number], is_over);
+        *searched = Some((Instant::now(), found.clone()));
+        found
     }
 
     /// Directories that hold sets.
@@ -432,6 +454,22 @@ mod tests {
         assert!(origins.is_search_due(&state, now + SEARCHED_AGAIN));
         state.holders.push(at("b"));
         assert!(!origins.is_search_due(&state, now + SEARCHED_AGAIN));
+    }
+
+    #[test]
+    fn an_origin_is_searched_once_in_a_while_whatever_names_are_looked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (origins, is_over) = (origins(&directory, &["a"]), AtomicBool::new(false));
+        let found = vec![b"set/".to_vec()];
+        *origins.searched[0].lock().unwrap() = Some((Instant::now() + IDLE, Ok(found.clone())));
+        // It has no address: whoever asks it fails.
+        assert_eq!(origins.searched(0, &is_over).unwrap(), found);
+        let long_ago = Instant::now().checked_sub(FRESH).unwrap();
+        *origins.searched[0].lock().unwrap() = Some((long_ago, Ok(found)));
+        let why = origins.searched(0, &is_over).unwrap_err();
+        let at = || origins.searched[0].lock().unwrap().as_ref().map(|(at, _)| *at);
+        let failed = at();
+        assert_eq!((origins.searched(0, &is_over).unwrap_err(), at()), (why, failed), "it is not dialled at once");
     }
 
     #[test]

@@ -55,12 +55,13 @@ impl Orders {
     }
 
     fn tell(&self, grant: &Grant, ask: &OrderAsk) -> Refused<Vec<Message>> {
-        let state = self.lock();
+        let mut state = self.lock();
         if !ask.job_id.is_empty() {
             let key = (grant.pin, job_of(&ask.job_id)?);
-            return Ok(told(key, state.jobs.get(&key).ok_or_else(no_such_job)?, ask));
+            return Ok(told(key, state.jobs.get_mut(&key).ok_or_else(no_such_job)?, ask));
         }
-        let mut own: Vec<(&Key, &Job)> = state.jobs.iter().filter(|((owner, _), _)| *owner == grant.pin).collect();
+        let mut own: Vec<(&Key, &mut Job)> =
+            state.jobs.iter_mut().filter(|((owner, _), _)| *owner == grant.pin).collect();
         own.sort_by_key(|(_, job)| (std::cmp::Reverse(job.record.created), job.record.job.clone()));
         let brief = OrderAsk { wants_events: false, wants_order: false, ..ask.clone() };
         Ok(own.into_iter().take(ORDERS_TOLD_MAX).flat_map(|(key, job)| told(*key, job, &brief)).collect())
@@ -123,10 +124,13 @@ fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> 
     })
 }
 
-fn told((_, id): Key, job: &Job, ask: &OrderAsk) -> Vec<Message> {
+fn told((_, id): Key, job: &mut Job, ask: &OrderAsk) -> Vec<Message> {
     let number = ask.number;
     let mut messages: Vec<Message> = vec![news(number, id, job).into()];
     let ended = job.record.ended.as_ref().filter(|_| job.record.status().is_end());
+    // Whoever hears that something failed asks what.
+    let is_all = |ended: &Ended| ask.wants_events || ended.code == 0 && ended.files_failed == 0;
+    job.live.is_told |= ended.is_some_and(is_all);
     if let Some(ended) = ended.filter(|_| ask.wants_events) {
         messages.push(events(number, id, ended).into());
     }

@@ -49,6 +49,8 @@ const OF_ACCOUNT_MAX: usize = 1000;
 const BYTES_OF_ACCOUNT_MAX: usize = 16 << 20;
 /// The bytes of all that are kept.
 const BYTES_MAX: usize = 128 << 20;
+/// How long an end that its client was not told of makes no room for other jobs.
+const UNTOLD_SECONDS: u64 = 86_400;
 
 type Key = (Pin, JobId);
 type Refused<T> = std::result::Result<T, Refusal>;
@@ -92,6 +94,8 @@ struct Live {
     not_before: Option<Instant>,
     /// The same for whoever asks, in seconds since 1970.
     until: u64,
+    /// Its client was told all of its end.
+    is_told: bool,
     /// Attempts in a row that came to nothing.
     failures: u32,
     waits_since: Option<Instant>,
@@ -211,16 +215,17 @@ impl Orders {
             if !is_share_used && !is_full {
                 return Ok(());
             }
-            // Ends that nobody asked for in time make room; work that is open does not.
-            let ended = state.jobs.iter().filter(|(other, job)| {
-                **other != key && job.record.status().is_end() && (account(job) || !is_share_used)
-            });
+            // Ends that were told, or that nobody asked for in time, make room; work that is open does not.
+            let ended = state
+                .jobs
+                .iter()
+                .filter(|(other, job)| **other != key && job.makes_room() && (account(job) || !is_share_used));
             let oldest = ended.min_by_key(|(_, job)| job.record.ended.as_ref().map_or(0, |ended| ended.at));
             let Some(oldest) = oldest.map(|(key, _)| *key) else {
-                let whose = format!("the clients of ticket {} have as many jobs open here as they", record.account);
-                let whose =
-                    if is_share_used { &whose[..] } else { "all clients together have as many jobs open here as they" };
-                return Err(Refusal::new(CloseCode::Busy, &format!("{whose} are allowed; try again later")));
+                let whose = format!("the clients of ticket {}", record.account);
+                let whose = if is_share_used { &whose[..] } else { "all clients together" };
+                let many = "have as many jobs here that are open, or ended and not looked at, as they are allowed";
+                return Err(Refusal::new(CloseCode::Busy, &format!("{whose} {many}; try again later")));
             };
             if let Some(job) = state.jobs.remove(&oldest) {
                 let _ = self.store.remove(&job.record);
@@ -337,6 +342,24 @@ impl Job {
     fn go_on(&mut self) {
         self.live.wanted = None;
         self.record.set(Status::Running, Reason::None, "");
+    }
+
+    /// What it was told while it ran, unless it has ended.
+    fn obey(&mut self, wanted: Option<Steer>) {
+        match wanted.filter(|_| !self.record.status().is_end()) {
+            Some(Steer::Cancel) => cancelled(&mut self.record),
+            Some(_) => self.record.set(Status::Paused, Reason::None, ""),
+            None => return,
+        }
+        self.live.until = 0;
+    }
+
+    /// Whether nobody misses it any more. A service that does not find the end of its job has it done again.
+    fn makes_room(&self) -> bool {
+        let is_old = |ended: &Ended| now().saturating_sub(ended.at) >= UNTOLD_SECONDS;
+        let status = self.record.status();
+        let is_known = self.live.is_told || status == Status::Cancelled;
+        status.is_end() && (is_known || self.record.ended.as_ref().is_none_or(is_old))
     }
 
     /// Tried again automatically after a pause.

@@ -4,12 +4,12 @@
 
 use super::errand::{self, Errand};
 use super::record::{Ended, Failed, Record};
-use super::{Ground, Key, Live, Orders, cancelled, reach};
+use super::{Ground, Key, Live, Orders, reach};
 use crate::error::Error;
 use crate::transfer_log::plain_text;
 use crate::warrant::now;
 use model::name::Escaped;
-use model::order::{Kind, Reason, Status, Steer};
+use model::order::{Kind, Reason, Status};
 use model::pace::Timetable;
 use model::{Exit, Pin, TransferSpec, mutant};
 use mover::limits::DOUBTS_MAX;
@@ -192,11 +192,8 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
     job.live.is_outdated = false;
     match outcome {
         Outcome::Stopped if is_stopping => job.record.set(Status::Queued, Reason::None, ""),
-        Outcome::Stopped => match wanted {
-            Some(Steer::Cancel) => cancelled(&mut job.record),
-            Some(_) => job.record.set(Status::Paused, Reason::None, ""),
-            None => job.queue(),
-        },
+        Outcome::Stopped if wanted.is_none() => job.queue(),
+        Outcome::Stopped => {}
         Outcome::Failed(error) => {
             let ended = Ended { milliseconds: started.elapsed().as_millis() as u64, ..Ended::default() };
             conclude(job, ended, Some(error), has_moved);
@@ -206,9 +203,8 @@ fn settle(orders: &Orders, host: &dyn Ground, key: Key, outcome: Outcome, starte
             conclude(job, of_transfer(&ended), error, has_moved);
         }
     }
-    if wanted == Some(Steer::Cancel) && !job.record.status().is_end() {
-        cancelled(&mut job.record);
-    }
+    // What it was told holds, whatever the attempt came to.
+    job.obey(wanted);
     // Whoever steers it next finds it where it stands now.
     job.live.is_running = false;
     orders.keep(&job.record);
@@ -300,7 +296,8 @@ mod tests {
     use super::*;
     use crate::orders::Job;
     use crate::orders::record::tests::record;
-    use crate::orders::tests::book;
+    use crate::orders::tests::{Anything, book};
+    use model::order::Steer;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::sync::mpsc::{Sender, channel};
 
@@ -378,6 +375,30 @@ mod tests {
         }
 
         fn set_pace(&self, _pace: Option<Arc<Timetable>>) {}
+    }
+
+    #[test]
+    fn a_job_that_was_told_to_pause_rests_whatever_its_attempt_came_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (orders, key) = (book(&dir), record().key().unwrap());
+        let settled = |outcome: Outcome, is_stopping: bool| {
+            let mut job = Job::new(record());
+            job.record.set(Status::Stopping, Reason::None, Steer::Pause.word());
+            (job.live.is_running, job.live.wanted) = (true, Some(Steer::Pause));
+            let mut state = orders.lock();
+            state.is_stopping = is_stopping;
+            state.jobs.insert(key, job);
+            drop(state);
+            settle(&orders, &Anything, key, outcome, Instant::now());
+            let state = orders.lock();
+            (state.jobs[&key].record.status(), state.jobs[&key].live.until)
+        };
+        let lost = || Outcome::Failed(Error::new(Exit::Unreachable, "why"));
+        assert_eq!(settled(Outcome::Stopped, false), (Status::Paused, 0));
+        assert_eq!(settled(lost(), false), (Status::Paused, 0), "it would be tried again");
+        assert_eq!(settled(Outcome::Stopped, true), (Status::Paused, 0), "it would run after the restart");
+        let refused = Outcome::Failed(Error::new(Exit::Refused, "why"));
+        assert_eq!(settled(refused, false).0, Status::Failed);
     }
 
     /// Whoever holds it writes, and may wait for storage.

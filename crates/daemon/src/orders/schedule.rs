@@ -164,11 +164,47 @@ impl Drop for Ending<'_> {
         state.threads -= 1;
         // Otherwise it was settled, and may already run again.
         if std::thread::panicking()
-            && let Some(job) = state.jobs.get_mut(&self.key)
+            && let Some(job) = state.jobs.get_mut(&self.key).filter(|job| job.live.is_running)
         {
             job.live.is_running = false;
+            let wanted = job.live.wanted.take();
             job.wait(Reason::Retry, "a thread of the endpoint failed; this is a bug", Duration::from_secs(600));
+            job.obey(wanted);
+            self.orders.keep(&job.record);
         }
         self.orders.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::orders::record::tests::record;
+    use crate::orders::tests::book;
+    use model::order::Steer;
+
+    #[test]
+    fn a_job_whose_thread_panics_is_what_it_was_told_to_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (orders, key) = (book(&dir), record().key().unwrap());
+        let after_panic = |wanted: Option<Steer>, is_running: bool| {
+            let mut job = Job::new(record());
+            (job.live.is_running, job.live.wanted) = (is_running, wanted);
+            let mut state = orders.lock();
+            state.jobs.insert(key, job);
+            state.threads = 1;
+            drop(state);
+            let run = || {
+                let _ending = Ending { orders: &orders, key };
+                assert!(dir.path().join("nowhere").exists(), "injected");
+            };
+            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+            assert_eq!(orders.lock().threads, 0);
+            orders.lock().jobs[&key].record.status()
+        };
+        assert_eq!(after_panic(Some(Steer::Cancel), true), Status::Cancelled);
+        assert_eq!(after_panic(Some(Steer::Pause), true), Status::Paused);
+        assert_eq!(after_panic(None, true), Status::Waiting);
+        assert_eq!(after_panic(None, false), Status::Queued, "it was settled");
     }
 }

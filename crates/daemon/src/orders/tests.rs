@@ -19,7 +19,7 @@ const ASKED_FOR_LONG: Pin = Pin([79; 32]);
 static LONG_ANSWER: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 
 /// Allows everything, and has nothing.
-struct Anything;
+pub(super) struct Anything;
 
 impl Ground for Anything {
     fn pin(&self) -> Pin {
@@ -139,6 +139,33 @@ fn one_account_cannot_fill_the_book_and_what_ended_makes_room() {
     let transfer = "x".repeat(BYTES_OF_ACCOUNT_MAX / 2 + 1);
     orders.take(Record { transfer: transfer.clone(), ..of(3, 1, "long") }).unwrap();
     assert_eq!(orders.take(Record { transfer, ..of(3, 2, "long") }).unwrap_err().code, CloseCode::Busy);
+}
+
+/// A hub that does not find the end of its order has the job done again.
+#[test]
+fn an_end_makes_room_once_it_was_told_or_is_a_day_old() {
+    let (day, hour) = (86_400, 3600);
+    for (name, age, code, is_asked, has_room) in [
+        ("nobody asked", hour, 0, false, false),
+        ("it is old", day, 0, false, true),
+        ("it was told", hour, 0, true, true),
+        ("what failed was not told", hour, 23, true, false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let orders = book(&dir);
+        for job in 0..OF_ACCOUNT_MAX as u16 {
+            let mut record = of(1, job, "a");
+            if job == 0 {
+                record.ended = Some(Ended { at: now() - age, code, ..Ended::default() });
+                record.set(if code == 0 { Status::Succeeded } else { Status::Partial }, Reason::None, "");
+            }
+            orders.lock().jobs.insert(record.key().unwrap(), Job::new(record));
+        }
+        if is_asked {
+            told(&orders, 1, None).unwrap();
+        }
+        assert_eq!(orders.take(of(2, 1, "a")).is_ok(), has_room, "{name}");
+    }
 }
 
 /// The end of a short job is no way around the account.

@@ -30,7 +30,7 @@ fn an_endpoint_that_is_away_is_not_dialled_as_often_as_one_that_has_orders() {
 
 #[test]
 fn what_an_endpoint_refuses_for_the_moment_it_is_told_again() {
-    let untold = |exit, is_open| is_untold(&Error::new(exit, "no"), is_open);
+    let untold = |exit, is_heard| is_untold(&Error::new(exit, "no"), is_heard);
     assert!(untold(Exit::Temporary, true) && untold(Exit::NoSpace, true) && untold(Exit::Failed, false));
     assert!(!untold(Exit::Failed, true) && !untold(Exit::Refused, true) && !untold(Exit::Fatal, true));
 }
@@ -59,4 +59,35 @@ fn a_session_is_left_where_its_name_has_another_key() {
     let replaced = Endpoint { pin: after, ..before.clone() };
     book.add(&replaced, daemon::endpoints::Replace::Always).unwrap();
     assert!(!courier.is_still(before.pin) && courier.is_still(after));
+}
+
+#[test]
+fn an_errand_for_which_there_was_no_thread_is_run_after_the_next_look() {
+    let (dir, (words, _said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+    let book = EndpointBook::new(dir.path().join("endpoints"));
+    let courier = courier(&dir, &book, words);
+    let stop = || Errand::Stop { order: JobId([1; 16]) };
+    assert!(courier.lock().take_in(stop()));
+    courier.look();
+    crate::scene::until(|| !courier.has(&stop()));
+    courier.stop();
+}
+
+#[test]
+fn an_endpoint_that_does_not_answer_in_time_is_away_although_its_session_goes_on() {
+    let (dir, (words, said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+    let book = EndpointBook::new(dir.path().join("endpoints"));
+    let courier = courier(&dir, &book, words);
+    let is_enough = |answer_max| courier.patience(answer_max)();
+    assert!(is_enough(Duration::ZERO) && !is_enough(ANSWER_MAX));
+    let (late, busy) = (Error::new(Exit::Interrupted, "stopped"), Error::new(Exit::Temporary, "busy"));
+    assert!(is_silent(&late, true) && is_silent(&busy, false) && !is_silent(&busy, true));
+    courier.lost(&late);
+    let text = match said.recv() {
+        Ok(Word::Unreached { text, .. }) => text,
+        _ => String::new(),
+    };
+    assert!(text.contains("did not answer within 60 s"), "{text}");
+    courier.stop();
+    assert!(is_enough(ANSWER_MAX));
 }

@@ -94,6 +94,17 @@ fn a_job_whose_window_closed_while_nobody_looked_is_stopped_after_the_restart() 
     assert!(matches!(&actions[..], [Action::Stop { .. }]), "{actions:?}");
 }
 
+/// There may have been no thread for the look.
+#[test]
+fn an_endpoint_is_looked_at_again_where_nothing_is_heard_of_a_look() {
+    let mut scene = Scene { queue: Queue::new(Limits::default(), Box::new(Nights)), ..Scene::new() };
+    scene.submit(|_| {});
+    let looks = |actions: Vec<Action>| actions.iter().filter(|one| matches!(one, Action::Probe { .. })).count();
+    assert_eq!((looks(scene.step()), looks(scene.pass(60_000)), looks(scene.pass(60_000))), (2, 0, 2));
+    ["a", "b"].iter().for_each(|name| scene.queue.reached(name));
+    assert_eq!(looks(scene.pass(3_600_000)), 0);
+}
+
 /// A job of the place `out`, among many.
 fn out(facts: &mut Facts) {
     facts.claims = Claims::new(&["out"]);
@@ -272,4 +283,34 @@ fn looks_for_space_use_up_no_tries_and_neither_sets_the_other_back() {
         (FAILURES_MAX..=SPACE_MAX).for_each(|_| assert_eq!(hear(Exit::NoSpace), (Status::Waiting, Reason::Space)));
         assert_eq!(hear(last), (Status::Failed, Reason::None), "{last:?}");
     }
+}
+
+#[test]
+fn projects_without_jobs_are_forgotten_once_nothing_is_left_of_their_charge() {
+    let mut scene = Scene::new();
+    let greedy = scene.submit(|facts| facts.project = "greedy".into());
+    scene.step();
+    let work = Work { files_listed: 1, is_listed: true, files_done: 1, bytes_done: 1 << 40, bytes_listed: 1 << 40 };
+    scene.hear(greedy, Answer::Ended(Ended { code: 0, text: String::new(), hint: String::new(), work }));
+    let open = scene.submit(|facts| facts.project = "open".into());
+    scene.queue.steer(scene.now, open, Verb::Pause).unwrap();
+    let share = |scene: &mut Scene, project: &str| scene.queue.share(&"anna".into(), &project.into());
+    let charge = |scene: &mut Scene| {
+        let number = share(scene, "greedy");
+        scene.queue.shares[number].charge.at(scene.now.ms)
+    };
+    let come_and_go = |scene: &mut Scene, numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            let id = scene.submit_numbered(n, |facts| facts.project = format!("p{n}").into(), vec![]);
+            scene.queue.steer(scene.now, id, Verb::Cancel).unwrap();
+            scene.step();
+        }
+    };
+    come_and_go(&mut scene, 0..5000);
+    assert!(scene.queue.shares.len() < 1100, "{}", scene.queue.shares.len());
+    assert!(charge(&mut scene) > 1e12);
+    scene.pass(48 * 3_600_000);
+    come_and_go(&mut scene, 5000..7000);
+    assert_eq!(charge(&mut scene), 0.0);
+    assert_eq!(share(&mut scene, "open"), scene.queue.jobs.get(&open).unwrap().share);
 }

@@ -68,3 +68,20 @@ fn what_a_later_copy_of_the_records_gave_is_adopted_before_anything_is_given() {
         }
     }
 }
+
+#[test]
+fn an_order_that_waits_at_its_executor_holds_up_its_pair_after_a_restart_too() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    scene.hear(id, waits(order::Reason::Credentials));
+    let mut again = Scene { now: scene.now, count: scene.count, ..Scene::new() };
+    again.queue.restore(again.now, scene.queue.get(id).unwrap().clone());
+    // It says the same as before.
+    again.hear(id, waits(order::Reason::Credentials));
+    let (same, other) = (again.submit(|_| {}), again.submit(|facts| facts.to = "c".into()));
+    assert_eq!(given(&again.step()), [(other, Role::Sends)]);
+    assert_eq!(again.queue.why(same).unwrap().0, Reason::Slot);
+    again.hear(id, ended(Exit::Done));
+    assert_eq!(again.state(same).0, Status::Running);
+}
