@@ -47,7 +47,7 @@ pub struct Diff {
     pub cusps: Vec<Cusp>,
     pub regressions: usize,
     /// Of ours, those whose rate may have fallen by the tolerance without being noticed, and those that only the first
-    /// bundle holds.
+    /// bundle holds, or holds with this work.
     pub inconclusive: usize,
 }
 
@@ -159,6 +159,7 @@ fn compared(before: &Report, after: &Report, tolerance: f64, is_paired: bool) ->
         // Ceilings run for a given time: their volume is a result.
         if key.class != Class::Reference && (a[0].bytes, a[0].files) != (b[0].bytes, b[0].files) {
             diff.different_work.push(named(&key));
+            diff.inconclusive += usize::from(a[0].is_ours && !is_failing);
             continue;
         }
         let pair = pair(key, a, b, tolerance, is_paired);
@@ -431,6 +432,11 @@ mod tests {
         let found = diff(&before, &without, TOLERANCE_DEFAULT);
         assert_eq!((found.regressions, found.inconclusive, found.failing.len()), (0, 1, 0));
         assert_eq!(found.only_before, ["tiny, thalweg"]);
+        // Neither does a build that was given other work.
+        let mut smaller = before.clone();
+        smaller.samples.iter_mut().filter(|sample| sample.is_ours).for_each(|sample| sample.bytes -= 1);
+        let found = diff(&before, &smaller, TOLERANCE_DEFAULT);
+        assert_eq!((found.regressions, found.inconclusive, found.different_work.len()), (0, 1, 1));
         // In a race of two builds, too.
         let mut race = failed("thalweg", &[1, 2]);
         race.samples.extend((1..=5).map(|round| Sample { is_ours: true, ..sample(EARLIER, round, 1.0) }));

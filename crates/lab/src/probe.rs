@@ -1,5 +1,6 @@
 //! Round trips of small datagrams between hosts: what the links really do, seen from outside the emulator.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,11 +94,12 @@ fn exchange(
     server.set_read_timeout(Some(Duration::from_millis(20)))?;
     client.set_read_timeout(Some(patience))?;
     client.connect(server.local_addr()?)?;
+    // Whatever can fail comes before the echo, which only the end of this stops.
+    let sender = client.try_clone()?;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let echo = scope.spawn(|| echo(server, &is_over));
-        let sender = client.try_clone()?;
-        let sent_at = scope.spawn(move || send_at_interval(&sender, count, interval));
+        let sent_at = scope.spawn(|| send_at_interval(&sender, count, interval));
         let received_at = receive(client, count);
         is_over.store(true, Ordering::Relaxed);
         let sent_at: Vec<Instant> = sent_at.join().unwrap_or_else(|_| Ok(Vec::new()))?;
@@ -131,18 +133,19 @@ fn send_at_interval(client: &UdpSocket, count: usize, interval: Duration) -> io:
     Ok(sent_at)
 }
 
-/// (number, when) of the echoes, until all are there or none comes for the patience of the socket.
+/// (number, when) of the echoes, until all are there or none comes for the patience of the socket. Of one that the link
+/// doubles, the first counts.
 fn receive(client: &UdpSocket, count: usize) -> Vec<(usize, Instant)> {
-    let mut received = Vec::with_capacity(count);
+    let mut received = BTreeMap::new();
     let mut buffer = [0; DATAGRAM_BYTES];
     while received.len() < count {
         let Ok(length) = client.recv(&mut buffer) else { break };
         let at = Instant::now();
         if let Some(number) = buffer[..length].first_chunk() {
-            received.push((u64::from_be_bytes(*number) as usize, at));
+            received.entry(u64::from_be_bytes(*number) as usize).or_insert(at);
         }
     }
-    received
+    received.into_iter().collect()
 }
 
 fn summary(from: &str, to: &str, expected: Duration, sent: usize, mut times: Vec<Duration>) -> RoundTrips {
@@ -162,5 +165,21 @@ fn summary(from: &str, to: &str, expected: Duration, sent: usize, mut times: Vec
         median_us: at(0.5),
         p99_us: at(0.99),
         max_us: at(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_that_comes_twice_stands_for_no_other() {
+        let [client, server] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        for number in [0_u64, 0, 1] {
+            server.send_to(&number.to_be_bytes(), client.local_addr().unwrap()).unwrap();
+        }
+        let numbers: Vec<usize> = receive(&client, 2).into_iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [0, 1]);
     }
 }

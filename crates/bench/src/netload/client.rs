@@ -12,6 +12,7 @@ use model::name::Escaped;
 use net::{ClientTls, Identity};
 
 use super::control::Control;
+use super::counters::Counters;
 use super::interval::Interval;
 use super::lane::{Joined, Lane};
 use super::measure::{Sample, measure};
@@ -227,6 +228,9 @@ impl Client<'_> {
                 && sample.broken.iter().all(|lane| *lane < lanes)
         };
         match message {
+            FromServer::Sample(sample) if !sample.lanes.iter().all(Counters::can_be) => {
+                Err(self.incompatible("it counts more than a stream can carry".into()))
+            }
             FromServer::Sample(sample) if is_whole(&sample) => Ok(sample),
             FromServer::Failed { reason } => Err(self.error(Kind::Failed, "measure to", shown(&reason))),
             _ => Err(self.incompatible("it answered out of turn".into())),
@@ -253,7 +257,8 @@ impl Client<'_> {
         let said = match cause.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => "it closed the connection".into(),
             ErrorKind::TimedOut | ErrorKind::WouldBlock => "it does not answer any more".into(),
-            _ => cause.to_string(),
+            // What is not understood is quoted in it.
+            _ => shown(&cause.to_string()),
         };
         self.error(kind, operation, said)
     }

@@ -1,13 +1,16 @@
 //! Whole runs over loopback, and what strangers and wrong requests get.
 
-use super::protocol::{FromClient, FromServer, GREETING_BYTES, Greeting, Hello};
+use super::counters::Counters;
+use super::measure::Sample;
+use super::protocol::{FromClient, FromServer, GREETING_BYTES, Greeting, HELLO_BYTES, Hello};
 use super::*;
 use crate::error::Kind;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Instant;
 
 const LIMITS: Limits = Limits { sessions_of_peer: 4, lanes: 32, strangers: 4, ..Limits::FOR_STRANGERS };
 
@@ -113,6 +116,7 @@ fn a_load_out_of_bounds_is_refused_by_both_ends() {
         Load { streams: 0, ..short() },
         Load { streams: STREAMS_MAX + 1, ..short() },
         Load { duration: Duration::ZERO, ..short() },
+        Load { omitted: Duration::MAX, ..short() },
         Load { interval: Duration::ZERO, ..short() },
         Load { duration: Duration::from_secs(86_400), interval: Duration::from_millis(10), ..short() },
         Load { block_bytes: 0, ..short() },
@@ -197,6 +201,7 @@ fn a_client_tells_what_is_wrong_with_the_other_side() {
         (&b"thwgload\x00\x01\x00\x02"[..], "as many clients as it may"),
         (&b"thwgload\x00\x01\x00\x00\xff\xff\xff\xff"[..], "a message of"),
         (&b"thwgload\x00\x01\x00\x00\x00\x00\x00\x02{}"[..], "talk to"),
+        (&b"thwgload\x00\x01\x00\x00\x00\x00\x00\x10{\"\\u001b[2J\":{}}"[..], "\\x1b[2J"),
     ] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -212,6 +217,38 @@ fn a_client_tells_what_is_wrong_with_the_other_side() {
         assert!(error.chain().contains(heard), "{heard}: {}", error.chain());
         server.join().unwrap();
     }
+}
+
+/// Takes two streams and tells samples of them, each as `tell` has it by its number.
+fn lie(listener: &TcpListener, tell: fn(u32) -> Counters) {
+    let (stop, deadline) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(20));
+    let mut socket = listener.accept().unwrap().0;
+    socket.read_exact(&mut [0; HELLO_BYTES]).unwrap();
+    socket.write_all(&Greeting::Welcome.encode()).unwrap();
+    let control = control::Control::new(socket, &stop).unwrap();
+    control.receive::<FromClient>(deadline).unwrap();
+    control.send(&FromServer::Accepted { token: "07".repeat(16), pin: None }).unwrap();
+    let _lanes = [(); 2].map(|()| listener.accept().unwrap());
+    control.send(&FromServer::Ready { kernel: String::new(), congestion: String::new() }).unwrap();
+    control.receive::<FromClient>(deadline).unwrap();
+    control.send(&FromServer::Started).unwrap();
+    for number in 0..2 {
+        let sample = Sample { number, lanes: vec![tell(number); 2], ..Sample::default() };
+        control.send(&FromServer::Sample(sample)).unwrap();
+    }
+    // Until the client has heard enough.
+    let _ = control.receive::<FromClient>(deadline);
+}
+
+#[test]
+fn a_server_that_counts_what_no_stream_carries_is_told_as_one_that_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let tell = |number: u32| Counters { bytes: if number == 0 { 0 } else { u64::MAX }, ..Counters::default() };
+    let server = thread::spawn(move || lie(&listener, tell));
+    let error = go(&address, &Load { streams: 2, ..short() }).unwrap_err();
+    assert!(error.kind == Kind::Incompatible && error.chain().contains("than a stream can carry"), "{}", error.chain());
+    server.join().unwrap();
 }
 
 #[test]
