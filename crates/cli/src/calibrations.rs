@@ -101,7 +101,7 @@ pub fn compare_source(calibration: &mut Calibration, source: &Location) -> Optio
         return None;
     }
     calibration.forget_reads();
-    Some(format!("reading was measured on {}, which is other storage: it is left out", shown(&read_from)))
+    Some(format!("reading was measured on {}, which is different storage: it is ignored", shown(&read_from)))
 }
 
 pub fn keep(calibration: &Calibration) -> Result<PathBuf> {
@@ -228,12 +228,16 @@ pub fn remember(name: &str, streams: u32) -> Result<()> {
     replace(&file, text).map_err(|e| exit::of_written("remember the streams of", &file, &e))
 }
 
-/// Replaces a file of the state directory whole.
+/// Replaces a file of the state directory whole, also while others do: copies that end together remember one endpoint.
 fn replace(file: &Path, text: String) -> std::io::Result<()> {
-    let beside = file.with_extension("new");
-    fs::create_dir_all(directory().map_err(|e| std::io::Error::other(e.message))?)?;
-    fs::write(&beside, text)?;
-    fs::rename(&beside, file)
+    let random = u64::from_ne_bytes(net::random_bytes());
+    let beside = file.with_extension(format!("{random:016x}.new"));
+    file.parent().map_or(Ok(()), fs::create_dir_all)?;
+    let replaced = fs::write(&beside, text).and_then(|()| fs::rename(&beside, file));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    replaced
 }
 
 /// A plan that a copy was made by, and what it reached.
@@ -319,5 +323,21 @@ mod tests {
         let names = ["known", "known.map", "outcomes"].map(|of| file_name(of).unwrap());
         assert_eq!(names, ["known.json", "known%2Emap.json", "outcomes.json"]);
         assert_eq!(file_name(&"long/".repeat(50)), None);
+    }
+
+    #[test]
+    fn a_file_that_several_replace_at_once_is_always_one_of_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("known.map.json");
+        let texts = ["a", "b"].map(|text| text.repeat(64 << 10));
+        let file = &file;
+        replace(file, texts[0].clone()).unwrap();
+        std::thread::scope(|scope| {
+            for text in &texts {
+                scope.spawn(move || (0..200).for_each(|_| replace(file, text.clone()).unwrap()));
+            }
+            (0..200).for_each(|_| assert!(texts.contains(&fs::read_to_string(file).unwrap())));
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -145,7 +145,7 @@ fn drop_job(directory: &Path, id: &str) -> Result<Exit> {
             let (text, hint) = match store::spool::withdraw(directory, &request).map_err(|e| failed(&e))? {
                 true => (
                     format!("the endpoint did not answer: nothing of {id} was dropped"),
-                    "look at its log, and give the command again when it moves",
+                    "check its log, and give the command again when it responds",
                 ),
                 false => (
                     format!("the endpoint has not dropped {id} yet"),

@@ -98,7 +98,7 @@ pub fn run(args: Args) -> Result<Exit> {
     let until = args.rules.until.unwrap_or_else(|| match is_local {
         true => Until::Close,
         false => {
-            note("on network storage nothing tells when a writer is done: files are complete after 60 s without a change (--until)");
+            note("network storage does not show when a writer is done: files count as complete after 60 s without a change (--until)");
             Until::Quiet(Duration::from_secs(60))
         }
     });

@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<Exit> {
             let book = state.book()?;
             let name = book.init()?;
             if book.is_shared() {
-                output::note(&format!("this host is one of the endpoint already, as {name}"));
+                output::note(&format!("this host already belongs to the endpoint, as {name}"));
                 return Ok(Exit::Done);
             }
             output::note(&format!("this host heads the endpoint, as {name}"));

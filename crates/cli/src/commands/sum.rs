@@ -17,12 +17,14 @@ pub fn run(args: Args) -> Result<Exit> {
     let places = Places::new(&args.ssh)?;
     let chosen = args.selection.chosen()?;
     if args.check.is_some() && !chosen.is_everything {
-        return Err(usage("a list is verified whole", "omit the selection, or give -c a list of fewer files"));
+        return Err(usage("-c verifies every file of a list", "omit the selection, or give -c a list of fewer files"));
     }
     match (&args.check, &args.locations[..]) {
         (Some(file), []) => verify::verify(&args, &places, file, places.open(".".as_ref())?),
         (Some(file), [directory]) => verify::verify(&args, &places, file, places.open(directory)?),
-        (Some(_), _) => Err(usage("a list is verified in one directory", "give -c FILE and at most one directory")),
+        (Some(_), _) => {
+            Err(usage("-c verifies a list against one directory", "give -c FILE and at most one directory"))
+        }
         (None, []) => Err(usage("nothing to list", "name files or directories, or -c FILE to verify a list")),
         (None, locations) => make::make(&args, &places, &chosen, locations),
     }

@@ -58,10 +58,7 @@ impl Service {
             output::line(&value.to_string());
             return Ok(Exit::Done);
         }
-        details(&job).iter().for_each(|line| _ = output::line(line));
-        for failure in failures.as_array().into_iter().flatten() {
-            output::line(&format!("failed       {}: {}", text(failure, "path"), text(failure, "message")));
-        }
+        details(&job).iter().chain(&failed(&job, &failures)).for_each(|line| _ = output::line(line));
         Ok(Exit::Done)
     }
 
@@ -121,7 +118,7 @@ impl Service {
             }
             if interrupt.wait(LOOK) {
                 let hint = format!("to come back to it: thalweg job watch {id}");
-                return Err(error(interrupt.exit(), "not followed any more; the job goes on", hint));
+                return Err(error(interrupt.exit(), "no longer followed; the job goes on", hint));
             }
         };
         if is_json {
@@ -281,6 +278,17 @@ fn details(job: &Value) -> Vec<String> {
     lines
 }
 
+/// What failed, one by one: an endpoint tells only some of many.
+fn failed(job: &Value, failures: &Value) -> Vec<String> {
+    let one = |failure: &Value| format!("failed       {}: {}", text(failure, "path"), text(failure, "message"));
+    let mut lines: Vec<String> = failures.as_array().into_iter().flatten().map(one).collect();
+    let untold = job["report"]["failures_untold"].as_u64().unwrap_or(0);
+    if untold > 0 {
+        lines.push(format!("and {} that are not listed", counted(untold, "failure", "failures")));
+    }
+    lines
+}
+
 fn summary(job: &Value) -> Vec<String> {
     let report = &job["report"];
     if report.is_null() {
@@ -325,4 +333,18 @@ fn error_of(job: &Value) -> Option<Error> {
     let message = if why.is_empty() { format!("the job is {}", text(job, "status")) } else { why };
     let hint = Some(text(job, "hint")).filter(|hint| !hint.is_empty());
     (exit != Exit::Done).then_some(Error { exit, message, hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_that_the_endpoint_did_not_tell_are_said_to_be_there() {
+        let listed = json!([{"path": "a", "message": "why"}]);
+        let lines = |untold: u64| failed(&json!({"report": {"failures_untold": untold}}), &listed);
+        assert_eq!(lines(0), ["failed       a: why"]);
+        assert_eq!(lines(4900)[1..], ["and 4,900 failures that are not listed"]);
+        assert!(failed(&json!({"report": null}), &Value::Null).is_empty());
+    }
 }

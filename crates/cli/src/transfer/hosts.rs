@@ -306,10 +306,7 @@ fn summed_up(request: &Request, done: Done, started: Instant) -> Finished {
         lines.iter().for_each(|line| output::note(line.trim_end_matches(", directly between the two endpoints")));
     }
     if done.counts.aside > 0 && request.progress != Mode::None {
-        let text = format!(
-            "{} parts were lost by three hosts each, and then copied by one that went over everything",
-            done.counts.aside
-        );
+        let text = format!("{} parts failed on three hosts each; the last pass copied them", done.counts.aside);
         output::note(&text);
     }
     finished

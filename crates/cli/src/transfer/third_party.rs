@@ -184,7 +184,7 @@ fn send_to<T>(
     let CopyRequest { sources, destination, name, mut flags, listed, .. } = request;
     let listed = listed.map(|paths| Listed::new(paths.into_iter().map(|path| path.0).collect())).transpose();
     let listed =
-        listed.map_err(|_| error(Exit::Fatal, "a list of paths that lead elsewhere", "give the command again"))?;
+        listed.map_err(|_| error(Exit::Fatal, "the list names paths outside the source", "correct the list"))?;
     if listed.is_some() {
         flags.retain(|flag| !LISTS.iter().any(|list| flag.starts_with(list)));
     }

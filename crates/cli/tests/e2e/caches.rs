@@ -1,6 +1,7 @@
 //! A cache of sets between an origin and those who fetch: what it asks of the origin, what it keeps, and to whom it gives it.
 
-use crate::bed::{Bed, Ran, Server, noise, until};
+use crate::bed::{Bed, Ran, Server, noise, signal, until};
+use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -198,11 +199,13 @@ fn a_set_with_readers_goes_to_them_alone_also_through_a_cache() {
     let refused = site.fetch("reader", "reader/copy");
     assert!(refused.code == Some(6) && refused.stderr.contains("not one of its readers"), "{}", refused.stderr);
     site.publish(&["--readers", &cache]);
+    // A cache asks its origin again after some seconds; one that was started again does at once.
+    site.cache = None;
+    site.start_cache("1GiB");
     let out = site.start("reader", "reader/copy").wait_with_output().unwrap();
     let reader = pin_of(&out.stderr);
     assert!(!out.status.success() && reader != cache);
     site.publish(&["--readers", &format!("{cache},{reader}")]);
-    // A cache asks its origin again after some seconds; one that was started again does at once.
     site.cache = None;
     site.start_cache("1GiB");
     site.fetch("reader", "reader/copy").succeeded();
@@ -242,6 +245,8 @@ fn a_cache_that_is_killed_goes_on_and_serves_what_it_has_without_its_origin() {
     let child = site.start("one", "one/copy");
     until("something has come", || !site.blobs().is_empty());
     site.cache.as_mut().unwrap().kill();
+    // By itself it would wait for the cache, which will have another address, for 30 s in each of three attempts.
+    signal(&child, Signal::TERM);
     let _ = site.bed.wait(child);
     site.cache = None;
     site.start_cache("1GiB");

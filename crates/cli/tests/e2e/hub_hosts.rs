@@ -15,7 +15,7 @@ struct Sites {
 }
 
 impl Sites {
-    /// Each host at the source sends with `rate`.
+    /// Each host at the source sends with `rate`, until it is lifted.
     fn of_rate(rate: &'static str) -> Sites {
         let mut sites = Sites { bed: Bed::new(), servers: Vec::new(), hub: None, rate };
         for (head, root, more) in [("a", "from", &["a2", "a3"][..]), ("b", "to", &["b2"])] {
@@ -49,6 +49,13 @@ impl Sites {
 
     fn at(&self, home: &str, args: &[&str]) -> Ran {
         self.bed.finish(self.bed.command(home, args)).succeeded()
+    }
+
+    /// What the rate was for has happened: these hosts send the rest as fast as they can.
+    fn lift_rate(&self, homes: &[&str]) {
+        for home in homes {
+            self.at(home, &["contract", "rm", "slow"]);
+        }
     }
 
     fn hosts(&self, head: &str) -> Vec<Value> {
@@ -180,6 +187,7 @@ fn what_a_killed_host_had_of_a_hubs_job_is_taken_over() {
     let id = sites.submitted(&job("x/", "y/"));
     until("an order at a2", || orders(&sites, "a2") > 0);
     sites.servers.iter_mut().find(|(name, _)| *name == "a2").unwrap().1.kill();
+    sites.lift_rate(&["a", "a3"]);
     sites.bed.run(&["job", "watch", &id]).succeeded();
     sites.assert_whole("y");
     let done = sites.job(&id);
@@ -196,6 +204,7 @@ fn a_killed_hub_goes_on_with_what_several_hosts_were_at() {
     sites.kill_hub();
     assert!(sites.parts(&id).join("slices.json").exists());
     sites.start();
+    sites.lift_rate(&["a", "a2", "a3"]);
     sites.bed.run(&["job", "watch", &id]).succeeded();
     sites.assert_whole("y");
     let done = sites.job(&id);
@@ -216,6 +225,8 @@ fn a_job_on_several_hosts_is_paused_and_goes_on_at_one_where_it_is_given_a_rate(
     until("it to run again", || sites.job(&id)["status"] == "running");
     // Each would have the rate for itself.
     sites.bed.run(&["job", "rate", &id, "1G"]).succeeded();
+    until("it to be begun anew", || sites.job(&id)["attempt"] == 3);
+    sites.lift_rate(&["a", "a2", "a3"]);
     sites.bed.run(&["job", "watch", &id]).succeeded();
     sites.assert_whole("y");
     let done = sites.job(&id);

@@ -65,6 +65,8 @@ mod hub_access;
 #[cfg(feature = "hub")]
 mod hub_hosts;
 #[cfg(feature = "hub")]
+mod hub_upgrades;
+#[cfg(feature = "hub")]
 mod hubs;
 #[cfg(feature = "hub")]
 mod observations;

@@ -271,7 +271,7 @@ fn a_calibration_is_held_against_what_it_was_measured_on() {
     let slow = bed.run(&["plan", "src/", "lab:slow/"]);
     assert!(slow.code == Some(2) && slow.stderr.contains("lab was not calibrated"), "{}", slow.stderr);
     let fast = bed.run(&["plan", "src/", "lab:fast/x/"]).succeeded();
-    assert!(fast.stderr.contains("/proc, which is other storage"), "{}", fast.stderr);
+    assert!(fast.stderr.contains("/proc, which is different storage"), "{}", fast.stderr);
     let told = notes(bed.run(&["cp", "--json", "--plan", "auto", "src/", "lab:fast/x/"]));
     assert!(told.contains("may be stale: it was taken with host elsewhere") && told.contains("/proc"), "{told}");
 }

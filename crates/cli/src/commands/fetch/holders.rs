@@ -70,7 +70,7 @@ pub fn find(
 /// Of what came of the endpoints that were named. Somebody who refuses it, or is not to be trusted, has it at least.
 fn most_telling(mut failed: Vec<Error>) -> Error {
     if failed.is_empty() {
-        return usage("nobody is known who has the set", "name an endpoint, or the set's directory there, with --from");
+        return usage("no known endpoint has this set", "name an endpoint, or the set's directory there, with --from");
     }
     let says_more = |e: &Error| matches!(e.exit, Exit::Authentication | Exit::Refused);
     failed.swap_remove(failed.iter().position(says_more).unwrap_or(0))

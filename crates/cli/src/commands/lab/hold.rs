@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// For a holder that was told to end, which kills what runs in its laboratory first.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Build a laboratory that stays until `thalweg lab down`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n\
@@ -142,14 +145,12 @@ fn build(scenario: Scenario) -> Result<(Lab, Control, Vec<lab::probe::RoundTrips
 
 pub fn down(args: &Down) -> Result<Exit> {
     if args.all {
-        for (lease, name) in inspect::living() {
-            remove(&lease, &name, None)?;
-        }
+        let removed: Vec<_> = inspect::living().iter().map(|(lease, name)| remove(lease, name, None)).collect();
         let _lock = lease::lock().map_err(of_lab)?;
         for token in lease::remove_leftovers() {
             line(&format!("removed what was left of {token}"));
         }
-        return Ok(Exit::Done);
+        return removed.into_iter().collect::<Result<()>>().map(|()| Exit::Done);
     }
     let names: Vec<Option<&str>> = match &args.names[..] {
         [] => vec![None],
@@ -174,23 +175,46 @@ fn remove(lease: &Lease, name: &str, record_file: Option<&Path>) -> Result<()> {
             return Ok(());
         }
     };
-    let handle = rustix::process::Pid::from_raw(lease.pid() as i32)
-        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
-    if let Some(handle) = handle {
-        let mut polled = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
-        let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
-        let _ = rustix::event::poll(&mut polled, Some(&timeout));
-    }
+    let has_ended = ends_within(lease.pid(), END_PATIENCE);
     if let Some(path) = record_file {
         super::run::write_record(&record, path)?;
     }
     record.void.iter().for_each(|reason| note(&format!("void: {reason}")));
+    if !has_ended {
+        let message = format!("{name} is not down yet: process {} is still removing it", lease.pid());
+        return Err(error(Exit::Temporary, message, "`thalweg lab status` shows when it is gone"));
+    }
     line(&format!("{name} is down"));
     Ok(())
+}
+
+/// Whether a process is over within this time; one that cannot be watched is taken to be.
+fn ends_within(pid: u32, patience: Duration) -> bool {
+    let handle = rustix::process::Pid::from_raw(pid as i32)
+        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
+    let Some(handle) = handle else { return true };
+    let mut polled = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
+    let timeout =
+        rustix::event::Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    !matches!(rustix::event::poll(&mut polled, Some(&timeout)), Ok(0))
 }
 
 fn say(word: &Word) {
     if let Ok(text) = serde_json::to_string(word) {
         line(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_goes_on_is_not_taken_for_one_that_has_ended() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!ends_within(child.id(), Duration::from_millis(10)));
+        child.kill().unwrap();
+        assert!(ends_within(child.id(), END_PATIENCE));
+        child.wait().unwrap();
     }
 }

@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 fn stall(text: &str) -> std::result::Result<(Duration, Duration), String> {
-    let wrong = || format!("{text:?} is not such as 5s/20s: for how long, in how long");
+    let wrong = || format!("{text:?} is not a stall such as 5s/20s (5 s in every 20 s)");
     let (length, period) = text.split_once('/').ok_or_else(wrong)?;
     let (length, period) = (time(length)?, time(period)?);
     if length < period { Ok((length, period)) } else { Err(wrong()) }

@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 
 /// For how long, in how long.
 fn stall(text: &str) -> std::result::Result<(Duration, Duration), String> {
-    let wrong = || format!("{text:?} is not such as 5s/20s: for how long, in how long");
+    let wrong = || format!("{text:?} is not a stall such as 5s/20s (5 s in every 20 s)");
     let (length, period) = text.split_once('/').ok_or_else(wrong)?;
     let read = |text: &str| text.strip_suffix('s').and_then(|number| number.parse().ok()).map(Duration::from_secs);
     let (length, period) = (read(length).ok_or_else(wrong)?, read(period).ok_or_else(wrong)?);

@@ -67,8 +67,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         0 => Ok(Exit::Done),
         _ => Err(error(
             Exit::Failed,
-            format!("{differs} of {} paths would be decided differently now", logs.len()),
-            "the log is of another version of this program, or was changed",
+            format!("{differs} of {} paths are decided differently by this program", logs.len()),
+            "the log was written by another version, or has been edited",
         )),
     }
 }

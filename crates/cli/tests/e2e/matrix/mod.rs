@@ -8,7 +8,9 @@
 mod samples;
 mod world;
 
+use crate::bed::Bed;
 use samples::{Sample, given, samples};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use transfer::matrix::{Case, Ends, Flag, Given, Rule, Value, Verbs, When, rules};
 use world::World;
@@ -137,35 +139,65 @@ fn asked(rule: &Rule, flag: Option<&Flag>) -> Vec<Given> {
         .collect()
 }
 
-#[test]
-fn what_is_refused_says_why_before_anything_is_opened() {
-    let Some(world) = World::start() else { return };
-    let before = world.everything();
-    let mut commands = 0;
+/// A command that the table refuses.
+struct Refused {
+    verb: (Verbs, &'static str),
+    from: Ends,
+    to: Ends,
+    given: Vec<Given>,
+}
+
+/// For every rule, with each verb and option that it names.
+fn refused() -> Vec<Refused> {
+    let kinds = Ends::KINDS.map(|(end, _)| end);
+    let kinds = [&kinds[..], &[Ends::HOST.or(Ends::NULL)]].concat();
+    let mut all = Vec::new();
     for rule in rules() {
         let flags: Vec<_> = if rule.flags.is_empty() { vec![None] } else { rule.flags.iter().map(Some).collect() };
-        let mut is_used = false;
+        let before = all.len();
         for (flag, (verb, name)) in flags.iter().flat_map(|flag| Verbs::NAMES.map(|verb| (*flag, verb))) {
             if !flag.is_none_or(|flag| samples::takes(name, flag.name)) {
                 continue;
             }
             let given = asked(rule, flag);
-            let kinds = Ends::KINDS.map(|(end, _)| end);
-            let kinds = [&kinds[..], &[Ends::HOST.or(Ends::NULL)]].concat();
             let is_it = |from: Ends, to: Ends| {
                 let refusal = (Case { verb, from, to, given: &given }).refusal();
                 refusal.is_some_and(|(found, _)| std::ptr::eq(found, rule))
             };
-            let mut of_rule = kinds
-                .iter()
-                .flat_map(|from| kinds.iter().map(|to| (*from, *to)))
-                .filter(|(from, to)| is_it(*from, *to));
-            let Some((from, to)) = of_rule.next() else { continue };
-            (is_used, commands) = (true, commands + 1);
-            world.is_refused((verb, name), from, to, &given);
+            let mut ends = kinds.iter().flat_map(|from| kinds.iter().map(|to| (*from, *to)));
+            let first = ends.find(|(from, to)| is_it(*from, *to));
+            all.extend(first.map(|(from, to)| Refused { verb: (verb, name), from, to, given }));
         }
-        assert!(is_used, "no command meets the rule {:?} {:?}: {}", rule.when, rule.flags, rule.why);
+        assert!(all.len() > before, "no command meets the rule {:?} {:?}: {}", rule.when, rule.flags, rule.why);
+    }
+    all
+}
+
+#[test]
+fn what_is_refused_says_why_before_anything_is_opened() {
+    let Some(world) = World::start() else { return };
+    let before = world.everything();
+    for Refused { verb, from, to, given } in refused() {
+        world.is_refused(verb, from, to, &given);
     }
     assert_eq!(world.everything(), before, "something was written, or a server was asked");
-    println!("{commands} refusals");
+}
+
+#[test]
+fn the_manual_says_how_much_of_the_table_is_walked() {
+    fn place(trial: &Trial, sample: &Sample) -> (&'static str, u16, u16, String) {
+        (trial.verb.1, trial.from.0, trial.to.0, given(sample)[0].name.clone())
+    }
+    let trials: Vec<Trial> = Verbs::NAMES.into_iter().flat_map(plan).collect();
+    let of_trial = |trial: &Trial| trial.with.iter().map(|sample| place(trial, sample)).collect::<Vec<_>>();
+    let places: BTreeSet<_> = trials.iter().flat_map(of_trial).collect();
+    let said = format!(
+        "Tests carry out {} commands that work, which try options in {} combinations with a verb, a source and a \
+         destination, and {} that are refused.",
+        trials.len(),
+        places.len(),
+        refused().len()
+    );
+    let page = String::from_utf8(Bed::new().run(&["matrix"]).succeeded().stdout).unwrap();
+    assert!(page.contains(&said), "`WALKED` of `thalweg matrix` is another; walked is: {said}");
 }

@@ -1,7 +1,7 @@
 //! Every option with a value that leaves the result as it is, or an expectation of its own.
 
 use crate::bed::Bed;
-use transfer::matrix::{Given, Value, rules};
+use transfer::matrix::{Given, Value, Verbs, rules};
 
 pub struct Sample {
     /// As they stand on the command line; the option itself comes first. `[DIR]` stands for the bed.
@@ -51,7 +51,7 @@ static SAMPLES: &[Sample] = &[
     of(&["--explain"], "", COPIES),
     of(&["--quiet"], "", ALL),
     of(&["--verbose"], "", COPIES),
-    of(&["--detach"], "alone", COPIES),
+    of(&["--detach"], "alone", ALL),
     of(&["--recursive"], "", COPIES),
     of(&["--ssh=[DIR]/fake"], "", ALL),
     of(&["--remote-program=[DIR]/bin/thalweg"], "program", ALL),
@@ -119,6 +119,9 @@ static SAMPLES: &[Sample] = &[
 /// They need a bed of their own (`replicas`, `hosts`).
 pub const ELSEWHERE: &[&str] = &["replica", "hosts", "to-hosts"];
 
+/// Every command has them.
+const GENERAL: &[&str] = &["help", "config", "profile"];
+
 pub fn samples(verb: &str) -> Vec<&'static Sample> {
     SAMPLES.iter().filter(|sample| sample.verbs.split(' ').any(|known| known == verb)).collect()
 }
@@ -170,6 +173,25 @@ fn every_option_of_the_table_has_a_sample() {
         assert!(SAMPLES.iter().any(|sample| is_it(&sample)), "--{}", flag.name);
         if let Value::Is(word) = flag.value {
             assert!(SAMPLES.iter().any(|sample| is_it(&sample) && given(sample)[0].value == word), "{flag}");
+        }
+    }
+}
+
+#[test]
+fn every_option_of_a_verb_has_a_sample_with_that_verb() {
+    for (_, verb) in Verbs::NAMES {
+        let help = String::from_utf8(Bed::new().run(&[verb, "--help"]).succeeded().stdout).unwrap();
+        let option = |line: &str| {
+            let words = line.trim_start();
+            let is_option = line.len() - words.len() <= 6 && words.starts_with('-');
+            let name = words.split("--").nth(1).filter(|_| is_option)?;
+            name.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().map(str::to_owned)
+        };
+        let shown: Vec<String> = help.lines().filter_map(option).collect();
+        assert!(shown.iter().any(|name| name == "json"), "{verb}: {help}");
+        for name in shown.iter().map(String::as_str) {
+            let is_known = takes(verb, name) || ELSEWHERE.contains(&name) || GENERAL.contains(&name);
+            assert!(is_known, "{verb} --{name}");
         }
     }
 }

@@ -223,11 +223,11 @@ impl World {
             found
         };
         let is_there = || found() == expected;
+        let is_moved = || *verb != Verbs::MV || self.found(*from, &moved, true).is_empty();
         if is_waiting || asks("--detach") {
-            until("a job that was handed in", is_there);
+            until("a job that was handed in", || is_there() && is_moved());
         }
-        let is_moved = *verb != Verbs::MV || self.found(*from, &moved, true).is_empty();
-        match (is_there(), is_moved) {
+        match (is_there(), is_moved()) {
             (true, true) => Ok(()),
             (true, false) => wrong("the source is still there"),
             _ => {
