@@ -117,7 +117,7 @@ impl Load {
         if !(1..=STREAMS_MAX).contains(&self.streams) {
             return Err(format!("{} streams: there can be 1 to {STREAMS_MAX}", self.streams));
         }
-        // Each alone first: the sum of what a stranger asks for may be no time at all.
+        // Each alone first: the sum of what a stranger asks for may overflow.
         let is_long = [self.duration, self.omitted].iter().any(|part| *part > most);
         if self.duration.is_zero() || is_long || self.duration + self.omitted > most {
             return Err(format!("a run, and the part left out of it, lasts more than 0 and at most {SECONDS_MAX} s"));

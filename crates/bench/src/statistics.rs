@@ -277,7 +277,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 
 /// Probability that at most `cut` of `n` fair coins show heads.
 fn binomial_below_half(n: usize, cut: usize) -> f64 {
-    // By logarithms: from 1,075 coins on, no number is as small as one way of falling.
+    // By logarithms: from 1,075 coins on, the probability of a single outcome is too small for an `f64`.
     let mut term = -(n as f64);
     let mut sum = term.exp2();
     for heads in 1..=cut {

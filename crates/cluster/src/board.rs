@@ -146,8 +146,17 @@ impl<T: Clone> Board<T> {
         self.claims.contains_key(&epoch)
     }
 
-    /// Takes its bundles away from a claim: its host is gone, silent or late, or gave them back. False when it has none.
+    /// Takes its bundles away from a claim: its host is gone, silent or late. False when it has none.
     pub fn lose(&mut self, epoch: Epoch) -> bool {
+        self.take_away(epoch, 1)
+    }
+
+    /// The same where nobody has begun with them: they are not what anybody stumbled over.
+    pub fn give_back(&mut self, epoch: Epoch) -> bool {
+        self.take_away(epoch, 0)
+    }
+
+    fn take_away(&mut self, epoch: Epoch, owners_lost: u8) -> bool {
         let claim = match mutant::is_on("steal-keeps-epoch") {
             true => self.claims.get(&epoch).cloned(),
             false => self.claims.remove(&epoch),
@@ -155,7 +164,7 @@ impl<T: Clone> Board<T> {
         let Some(claim) = claim else { return false };
         for number in claim.items.into_iter().rev() {
             let item = &mut self.items[number];
-            item.owners_lost += 1;
+            item.owners_lost += owners_lost;
             if item.owners_lost >= OWNERS_MAX {
                 self.aside += 1;
                 item.what = None;

@@ -155,7 +155,7 @@ impl Hook {
         let (input, output, (tell, heard)) = (child.stdin.take(), child.stdout.take(), channel());
         let talk = move || {
             if let Some(mut input) = input {
-                // One that does not read has its reasons; its answer counts, and is not waited for any longer.
+                // One that ends without reading has its reasons: its answer counts.
                 let _ = input.write_all(format!("{question}\n").as_bytes());
             }
             let mut bytes = Vec::new();

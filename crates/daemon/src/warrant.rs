@@ -70,7 +70,7 @@ pub fn check(bytes: &[u8], holder: Pin, audience: Pin) -> Result<Mandate, Refusa
 pub fn check_time(mandate: &Mandate) -> Result<(), Refusal> {
     // Whoever sets the clock back gives no warrant more time.
     let (now, warrant) = (seconds(now_or_later()), &mandate.warrant);
-    // Its issuer chose them: those that no clock can show are told as the last one that can be.
+    // The issuer chose the times, and may have chosen some that no date can be made of.
     let shown = |seconds: u64| rfc3339(UNIX_EPOCH + Duration::from_secs(seconds.min(SHOWN_SECONDS_MAX)));
     let refused = |what: String| Refusal::new(CloseCode::Authentication, &what);
     let clock = format!("and the endpoint's clock says {}", shown(now));

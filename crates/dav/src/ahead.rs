@@ -116,7 +116,7 @@ impl Ahead {
                         begun = taken;
                         break;
                     }
-                    // Something came at this moment.
+                    // It is late no longer: something came meanwhile.
                     Some(None) => {}
                     None => break,
                 },
@@ -172,7 +172,8 @@ impl UnderWay {
         true
     }
 
-    /// The same for whoever goes on with it, if it is late still: what is whole was compared by then.
+    /// Hands what came so far to whoever goes on with the file, if it is still late. What is whole was compared by
+    /// then.
     fn take_over(&self) -> Option<UnderWay> {
         let mut state = self.state();
         if !state.is_late() {

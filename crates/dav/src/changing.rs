@@ -11,8 +11,8 @@ use std::time::Duration;
 use web::Response;
 
 const STORED: &[u16] = &[200, 201, 204];
-/// Of a success that is no server's.
-const NO_WORD: &str = "the answer (status 200) does not say that the file has its name: see whether a proxy or a \
+/// Said of a MOVE that was answered with 200: a server that renamed the file answers with 201 or 204.
+const NO_WORD: &str = "the answer (status 200) does not say that the file was renamed: see whether a proxy or a \
                        sign-in page stands in between";
 /// A larger file waits until the server may be asked for its checksum.
 const READ_BACK_BYTES_MAX: u64 = 1 << 20;

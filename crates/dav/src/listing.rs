@@ -74,7 +74,7 @@ impl Site {
         let ask = || self.ask("PROPFIND", path, &[("Depth", depth.to_owned())], &[207]);
         // One that is cut is asked for once more.
         let body = match ask()?.into_bytes(BODY_BYTES_MAX) {
-            Err(_) => ask()?.into_bytes(BODY_BYTES_MAX),
+            Err(_) if !self.is_stopped() => ask()?.into_bytes(BODY_BYTES_MAX),
             body => body,
         };
         read(&body.map_err(|e| Failure::of_web(&e))?, path)

@@ -331,8 +331,7 @@ impl Site {
             return Ok(client.clone());
         }
         let shown = origin.authority();
-        let stop = self.client.stop().clone();
-        let client = Client::stopped_by(origin, &self.trust, stop).map_err(|e| Failure::of_web(&e))?;
+        let client = self.client.elsewhere(origin, &self.trust).map_err(|e| Failure::of_web(&e))?;
         if others.len() >= OTHERS_MAX {
             others.clear();
         }

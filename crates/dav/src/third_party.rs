@@ -226,7 +226,7 @@ impl Site {
             if markers.take(&block[..read])? {
                 since = Instant::now();
             }
-            // Whoever waits for a server that says something each second would not notice.
+            // A server that sends a marker each second would hide from a waiting read that it is to stop.
             if self.is_stopped() {
                 return Err(Failure::new(Why::Unknown, "interrupted"));
             }

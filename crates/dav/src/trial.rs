@@ -63,21 +63,22 @@ impl Site {
             stored => stored - (began + now()) / 2,
         };
         let habits = Habits { decodes: true, keeps: false, takes_times, ahead_seconds };
-        // Where it went is looked for in any case.
-        if let Err(failure) = self.move_to(first, plain, &habits, true)
-            && failure.why != Why::Unknown
-        {
-            return Err(failure);
-        }
+        let moved = match self.move_to(first, plain, &habits, true) {
+            Err(failure) if failure.why != Why::Unknown => return Err(failure),
+            moved => moved,
+        };
+        // Where the file is now is looked for even if the answer does not tell whether it was renamed.
         let decodes = self.find(plain)?.is_some();
         if !decodes && self.find(odd)?.is_none() {
+            moved?;
             return Err(Failure::new(Why::Other, "the server says that it renamed a file, and the file is gone"));
         }
         let habits = Habits { decodes, ..habits };
         let keeps = match self.move_to(second, if decodes { plain } else { odd }, &habits, false) {
             Ok(()) => false,
             Err(failure) if failure.why == Why::Changed => true,
-            Err(failure) if failure.why == Why::Unknown => self.find(second)?.is_some(),
+            // It is not relied on: each name is looked at first.
+            Err(failure) if failure.why == Why::Unknown => false,
             Err(failure) => return Err(failure),
         };
         Ok(Habits { keeps, ..habits })

@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use store::{Decision, PublishRule};
 use support::{entry, open, put, read, scan, sink_at};
@@ -83,7 +84,14 @@ const STILL: Duration = Duration::from_secs(30);
 fn with_server(fill: impl Fn(&Path), ask: impl Fn(&Xrootd)) {
     for is_last in [false, false, false, true] {
         let Some(mut server) = Xrootd::start(&fill) else { return };
-        let begun = Instant::now();
+        let (begun, process) = (Instant::now(), server.child.id().to_string());
+        // Where it stands still, each of many requests would wait.
+        let (_asking, over) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if let Err(RecvTimeoutError::Timeout) = over.recv_timeout(2 * STILL) {
+                drop(Command::new("kill").args(["-9", &process]).status());
+            }
+        });
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| ask(&server))) else { return };
         let stood_still = begun.elapsed() >= STILL;
         // Its port is closed before its parent hears of its end.

@@ -39,7 +39,7 @@ const LOOK_IDLE: Duration = Duration::from_secs(10);
 const LOOK_AWAY: Duration = Duration::from_secs(30);
 /// A thread that had nothing to do for so long ends.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// An endpoint that has not answered for so long counts as away, although its session goes on: its storage may stand still.
+/// An endpoint that has not answered for so long counts as away, although its session goes on: its storage may hang.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// The longest answer in a census; then it is not known what is missing.
 const TOLD_MAX: usize = 1024;
@@ -250,7 +250,8 @@ impl Courier {
         true
     }
 
-    /// Another thread for errands, if none is free. Without one they wait for the others, or for the next errand or look.
+    /// Starts another thread for errands, if none is free. If that fails, they wait for the other threads, or for the
+    /// next errand or look.
     fn hire(self: &Arc<Courier>, inbox: &mut Inbox) {
         if inbox.idle == 0 && inbox.runners < RUNNERS_MAX {
             let courier = self.clone();
@@ -295,7 +296,7 @@ impl Courier {
         self.desk_at(0)
     }
 
-    /// Ends the wait for an answer, so long after now at the latest.
+    /// Says when to stop waiting for an answer: so long after this call, or when the hub ends.
     fn patience(&self, answer_max: Duration) -> impl Fn() -> bool {
         let until = Instant::now() + answer_max;
         move || self.is_over() || Instant::now() >= until
@@ -479,9 +480,9 @@ impl Courier {
     }
 
     fn change(&self, order: JobId, rate: Option<&str>, class: Option<Class>, at: usize) {
-        let stop = self.patience(ANSWER_MAX);
         let (told, is_open) = match self.desk_at(at) {
             Ok(desk) => {
+                let stop = self.patience(ANSWER_MAX);
                 let told = desk.set_rate(order, rate, &stop).and_then(|()| desk.set_class(order, class, &stop));
                 (told, desk.is_open())
             }

@@ -84,7 +84,7 @@ impl Owner {
         Err(Error::new(Exit::LimitCrossed, text).hint("remove one that is not needed"))
     }
 
-    /// What became of it: for `Run` the job. It has to be that of `of`: another one may have the name by now.
+    /// What became of it: for `Run` the job. The schedule has to be one of `of`: it may be another's by now.
     pub(crate) fn steer_schedule(
         &mut self,
         now: Now,

@@ -14,7 +14,7 @@ const EVENTS_MIN: i64 = 10_000;
 const KEYS_MS: i64 = 30 * 86_400_000;
 /// Keys of one owner: as many as it may have open jobs. One job can have many.
 pub const KEYS_OF_OWNER_MAX: i64 = 100_000;
-/// So many new ones are taken in before older ones are looked for.
+/// After so many new keys of an owner, those beyond its bound are forgotten.
 pub const KEYS_LOOK: usize = 10_000;
 
 /// Between two sweeps through what is old.

@@ -36,7 +36,7 @@ pub struct Store {
     pub last_event: i64,
     /// The first event that this generation has, or may still have.
     pub generation_from: i64,
-    /// Keys of each owner that came since the oldest ones were last forgotten.
+    /// How many keys of each owner came since its oldest ones were last forgotten.
     new_keys: HashMap<String, usize>,
 }
 
@@ -126,7 +126,7 @@ impl Store {
         let mark = Mark::read(&self.state_dir).unwrap_or_default();
         let is_behind = mark.event > last.max(from.unwrap_or(1) - 1) || mark.audit.n > self.audit.n;
         let is_new = inode != Some(own) || is_behind;
-        // All of it or nothing: a copy whose file is noted and whose numbers are not would be noticed no more.
+        // All of it or nothing: if only the inode were written, the next start would not notice the copy.
         let all = self.connection.unchecked_transaction()?;
         let from = if is_new && inode.is_some() {
             warn!("hub.db is a copy that was put back: no order is given before its endpoints say what they have");

@@ -133,8 +133,8 @@ fn send_at_interval(client: &UdpSocket, count: usize, interval: Duration) -> io:
     Ok(sent_at)
 }
 
-/// (number, when) of the echoes, until all are there or none comes for the patience of the socket. Of one that the link
-/// doubles, the first counts.
+/// (number, when) of the echoes, until all are there or none comes for the patience of the socket. Of one
+/// that comes twice, the first counts.
 fn receive(client: &UdpSocket, count: usize) -> Vec<(usize, Instant)> {
     let mut received = BTreeMap::new();
     let mut buffer = [0; DATAGRAM_BYTES];

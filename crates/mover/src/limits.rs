@@ -67,7 +67,7 @@ pub const BATCH_BYTES: usize = 256 << 10;
 /// more, and lanes claim fewer bytes near the end (`sender::work::claim_bytes`).
 pub const CLAIM_FILES: usize = 512;
 pub const CLAIM_BYTES: u64 = 4 << 20;
-/// A shortest round trip from which lanes keep different windows for long, and one chunk takes long.
+/// From this shortest round trip on, a path is far: its lanes keep different windows for long, and a chunk takes long.
 pub const FAR: Duration = Duration::from_millis(10);
 /// Runs looked at for one in a directory that no other lane is in.
 pub const RUNS_LOOKED_AT: usize = 64;

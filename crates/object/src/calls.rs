@@ -475,7 +475,7 @@ impl Bucket {
     /// Uploads that are open below a prefix.
     pub fn uploads(&self, prefix: &str, each: &mut dyn FnMut(Upload) -> bool) -> Result<()> {
         let (mut key_marker, mut id_marker) = (String::new(), String::new());
-        // Of the markers one is kept, at each power of two: a list that goes round comes by it again.
+        // The marker of page 1, 2, 4, 8 and so on is kept: a list that goes round comes to it again.
         let mut kept = (String::new(), String::new());
         for page in 1u64.. {
             let mut query =

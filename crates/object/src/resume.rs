@@ -42,7 +42,8 @@ impl ObjectUpload {
             let bucket = &self.job.bucket;
             let there = match left.is_same {
                 true => match bucket.parts(&self.key, &left.id) {
-                    // With keys that have expired nothing new could be sent either; whoever says nothing may have all of it.
+                    // With keys that have expired nothing new could be sent either; a store that does not answer may
+                    // have all parts.
                     Err(failure)
                         if failure.is_silence || matches!(failure.why, Why::Busy | Why::Unreachable | Why::Keys) =>
                     {

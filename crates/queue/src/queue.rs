@@ -65,8 +65,9 @@ pub struct Queue {
     pub(crate) lanes: BTreeMap<Lane, BTreeSet<Place>>,
     pub(crate) shares: Vec<Share>,
     share_numbers: HashMap<(Arc<str>, Arc<str>), usize>,
-    /// Numbers of shares that were forgotten, and beyond how many it is looked for some that can be.
+    /// Numbers of forgotten shares, for others.
     free_shares: Vec<usize>,
+    /// With more shares than this, `forget_shares` looks for some to forget.
     shares_max: usize,
     /// Open jobs of each owner, by project.
     pub(crate) of_owner: HashMap<Arc<str>, HashMap<Arc<str>, usize>>,
@@ -395,8 +396,9 @@ impl Queue {
         })
     }
 
-    /// Forgets projects without open jobs of whose charge no more is left than half of the least job's, once there are twice as many as
-    /// were left the last time: names cost nothing, and others get their numbers.
+    /// Forgets projects that have no open jobs and hardly any charge left, at most half of what the smallest job costs:
+    /// anybody can make up names of projects. It looks once there are twice as many as it left the last time, so that
+    /// its cost is spread over them.
     pub(crate) fn forget_shares(&mut self, now: Now) {
         if self.share_numbers.len() <= self.shares_max {
             return;

@@ -86,7 +86,7 @@ impl Queue {
             let slots = self.jobs.get(&id).map_or(0, |entry| self.slots_of(entry.share, entry.pair, &entry.job));
             match status {
                 Status::Running | Status::Stopping => self.hold(id, slots),
-                // Its executor may have nothing new to say of it for long.
+                // `heard` does that only when its executor says something new, which may take long.
                 Status::Waiting => self.park(id, weight(reason)),
                 _ => {}
             }

@@ -30,8 +30,8 @@ const CREDIT_STEP_BYTES: usize = WINDOW_BYTES / 8;
 const OPENED_MAX: usize = 96;
 /// What the other side bears: it may learn late that one has ended.
 const CHANNELS_MAX: usize = 256;
-/// Of at most 2 MiB each. Whoever hears messages takes them at once.
-const MESSAGES_MAX: usize = 16;
+/// Of at most 2 MiB each. A terminal that is stopped for a minute holds up no link.
+const MESSAGES_MAX: usize = 64;
 
 /// Gives the connection that a channel opened by the other side is for.
 pub type Accept = Box<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn few_messages_wait_for_whoever_takes_none_and_none_for_whoever_does_not_listen() {
-        const SENT: usize = 64;
+        const SENT: usize = MESSAGES_MAX + 32;
         let (reads, mut writes) = io::pipe().unwrap();
         let written = Arc::new(AtomicU32::new(0));
         let counted = written.clone();

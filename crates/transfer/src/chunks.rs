@@ -45,6 +45,8 @@ fn may_be_shorter(spec: &TransferSpec) -> bool {
         && options.slice.is_none()
         // What grows comes as it is written.
         && options.follow.is_none()
+        // Both sides compare in chunks of the length that was chosen for that.
+        && !options.is_delta
 }
 
 #[cfg(test)]

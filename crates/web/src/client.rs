@@ -45,7 +45,7 @@ pub struct Client {
     patience: Duration,
     /// The same for a connection, its handshake and what follows the head.
     calm: Duration,
-    /// Then every exchange is given up.
+    /// When every exchange is given up.
     until: Option<Instant>,
 }
 
@@ -86,6 +86,16 @@ impl Client {
     pub fn anew(&self) -> Client {
         let Shared { origin, tls, stop, .. } = &*self.shared;
         Client { shared: Arc::new(Shared::new(origin.clone(), tls.clone(), stop.clone())), ..*self }
+    }
+
+    /// One for another origin, which is stopped with this one. It believes the same authorities: reading them again for
+    /// each server that a redirect leads to would take long.
+    pub fn elsewhere(&self, origin: Origin, trust: &Trust) -> Result<Client> {
+        let Shared { tls, stop, .. } = &*self.shared;
+        if !origin.is_tls || tls.is_none() {
+            return Client::stopped_by(origin, trust, stop.clone());
+        }
+        Ok(Client { shared: Arc::new(Shared::new(origin, tls.clone(), stop.clone())), ..*self })
     }
 
     /// The same, for requests that take a server long before it answers.

@@ -46,9 +46,9 @@ pub(crate) struct Connection {
     patience: Duration,
     /// The same outside heads.
     calm: Duration,
-    /// Then an exchange is given up, whatever comes.
+    /// When the exchange that is under way is given up, even if more of the answer still comes.
     pub until: Option<Instant>,
-    /// The same of one that was under way when this process was told to stop.
+    /// The same, once this process was told to stop.
     pub stops: Option<Instant>,
 }
 
@@ -182,7 +182,7 @@ impl Connection {
         let since = Instant::now();
         loop {
             in_time(self.until, &self.host)?;
-            // A byte now and then keeps nobody who is to stop.
+            // An answer that comes byte by byte ends too once this process is to stop.
             let now = Instant::now();
             if self.stop.is_set() && now >= *self.stops.get_or_insert(now + GRACE) {
                 return Err(interrupted());

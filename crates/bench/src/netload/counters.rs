@@ -27,7 +27,7 @@ pub struct Counters {
     pub delivery_bytes_per_second: u64,
 }
 
-/// A stream of 400 Gbit/s reaches it in no run that is as long as one may be, and those of 1,024 streams add up.
+/// A stream of 400 Gbit/s does not reach it in the longest run, and the sum over 1,024 streams fits into 64 bits.
 const COUNT_MAX: u64 = 1 << 52;
 
 impl Counters {

@@ -235,7 +235,7 @@ impl<'a> Prober<'a> {
             Part::Network => FILES_FAR,
             _ => FILES_FAR_STORED,
         };
-        let has_long_files = Cell::new(part == Part::Write && warm_up == 0.0);
+        let has_long_files = Cell::new(part == Part::Write);
         let mut run_of = |prober: &mut Self, streams: Option<u32>, bytes: f64| {
             let to = destination(prober)?;
             let bytes = (bytes as u64).clamp(BYTES_MIN, BYTES_MAX);

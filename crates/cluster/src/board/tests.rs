@@ -136,6 +136,19 @@ fn what_three_owners_lost_is_put_aside_and_the_rest_goes_on() {
 }
 
 #[test]
+fn what_nobody_has_begun_is_given_back_as_often_as_there_are_hosts() {
+    let mut board = board(&[1]);
+    for host in 0..2 * usize::from(OWNERS_MAX) {
+        let page = claim(&mut board, host, 0).unwrap();
+        assert!(board.give_back(page.epoch) && !board.give_back(page.epoch));
+        assert_eq!(board.commit(page.epoch, 0), Commit::Fenced);
+    }
+    let page = claim(&mut board, 0, 0).unwrap();
+    assert_eq!(board.commit(page.epoch, 0), Commit::Done);
+    assert_eq!(board.counts(), Counts { open: 0, all: 1, done: 1, aside: 0 });
+}
+
+#[test]
 fn epochs_that_nobody_was_given_are_unknown() {
     let mut board = board(&[1]);
     let page = claim(&mut board, 0, 0).unwrap();

@@ -30,8 +30,10 @@ use transfer::{ConnectOptions, Means, Peer, Peers};
 
 /// What an origin said of a set counts for so long.
 const FRESH: Duration = Duration::from_secs(10);
-/// One that could not be searched is not dialled for that again before.
+/// An origin that could not be searched is not dialled for that again before this time has passed.
 const AWAY: Duration = Duration::from_secs(2);
+/// Everybody else waits while one is searched, at an origin whose storage stands still too.
+const SEARCH_MAX: Duration = Duration::from_secs(300);
 /// An origin that was away, or did not have a set, is searched again after this time.
 const SEARCHED_AGAIN: Duration = Duration::from_secs(300);
 /// A set that nobody has asked for this long is not held in memory.
@@ -71,7 +73,7 @@ type Searched = (Instant, Result<Vec<Vec<u8>>>);
 
 pub struct Origins {
     known: Known,
-    /// Of each of them. Held while it is searched.
+    /// The last search of each endpoint. Held while one is under way, for which others wait instead of searching too.
     searched: Vec<Mutex<Option<Searched>>>,
     state: PathBuf,
     sets: Mutex<HashMap<String, Arc<Slot>>>,
@@ -329,7 +331,8 @@ impl Origins {
         let client = known::connect(endpoint, &self.known.identity, &options)?;
         let question = Question::List { paths: vec![Vec::new()], levels: LEVELS, digest: None };
         let (mut found, mut names, mut closed) = (Vec::new(), 0, None);
-        let is_stopped = || is_over.load(Relaxed);
+        let until = Instant::now() + SEARCH_MAX;
+        let is_stopped = || is_over.load(Relaxed) || Instant::now() >= until;
         let answered = client.ask(&question, &is_stopped, &mut |record| {
             names += 1;
             let above = record.path.strip_suffix(DIRECTORY.as_bytes());

@@ -53,16 +53,10 @@ impl Crew<'_> {
         if let Some(error) = state.failed.take() {
             return Err(error);
         }
-        if !state.has_receiver(self.now_ms()) {
+        let Some(host) = state.lone(turn, self.now_ms())? else {
             drop(self.wait(state));
             return Ok(None);
-        }
-        let usable: Vec<_> = (0..state.hosts.len()).filter(|host| state.hosts[*host].out.is_none()).collect();
-        let host = usable.iter().copied().min_by_key(|host| {
-            let one = &state.hosts[*host];
-            (one.is_leaving, one.failures, (host + turn) % usable.len())
-        });
-        let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
+        };
         let is_all = matches!(part, Part::All);
         let task = state.task(self.work, host, part, self.now_ms())?;
         drop(state);

@@ -12,6 +12,7 @@ use model::files::{ALL_LEVELS, FileKind, Found, Question, Version};
 use model::{Exit, Location};
 use mover::session::{AskError, Client, Tuning};
 use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 use transfer::ConnectOptions;
 use wire::handshake::feature;
 
@@ -19,6 +20,8 @@ use wire::handshake::feature;
 const ASKED_AT_ONCE: usize = 32;
 /// So far above a destination a directory is looked for.
 const LEVELS_MAX: usize = 16;
+/// For a host that answers and does not say what stands at a path, as where its storage hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The senders and receivers that can be used; those that cannot be reached now are told of and left out.
 pub fn usable(work: &Work<'_>) -> Result<(Vec<Endpoint>, Vec<Endpoint>)> {
@@ -235,7 +238,9 @@ fn look(work: &Work<'_>, endpoint: &Endpoint, path: &[u8], is_made: bool) -> Res
 /// What stands there, if it is a directory.
 fn ask(work: &Work<'_>, client: &Client, endpoint: &Endpoint, question: &Question) -> Result<Option<Version>> {
     let (mut seen, mut failed) = (None, None);
-    let asked = client.ask(question, work.stop, &mut |record| {
+    let since = Instant::now();
+    let is_enough = || (work.stop)() || since.elapsed() >= PATIENCE;
+    let asked = client.ask(question, &is_enough, &mut |record| {
         match record.found {
             Found::Object { status, .. } if record.path.is_empty() && status.is_directory() => {
                 seen = Some(status.version());
@@ -245,7 +250,13 @@ fn ask(work: &Work<'_>, client: &Client, endpoint: &Endpoint, question: &Questio
         }
         true
     });
-    asked.map_err(|e| of_ask(endpoint, &e))?;
+    asked.map_err(|e| match e {
+        AskError::Interrupted(_) if !(work.stop)() => {
+            let text = format!("{} does not say what is there within {} s", endpoint.name, PATIENCE.as_secs());
+            Error::new(Exit::Temporary, text).hint("see whether its storage answers")
+        }
+        e => of_ask(endpoint, &e),
+    })?;
     match failed {
         Some(text) => {
             let text = format!("{}: {}", endpoint.name, model::name::Escaped(text.as_bytes()));

@@ -42,9 +42,11 @@ use model::files::{ALL_LEVELS, FileKind, Found, Question};
 use model::options::{Buffer, Wait};
 use model::order::{Role, Status, Steer};
 use model::{Exit, JobId, Pin, TransferSpec};
+use mover::session::AskError;
 pub use slice::revoke;
 use slice::{Carrier, Outcome, Task, steer};
 use state::{FAILURES_MAX, Part, State};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
@@ -63,6 +65,8 @@ const LAST_MS: u64 = 2_000;
 /// Bundles that wait; the listing waits for them.
 const OPEN_MAX: usize = 1000;
 const LOOK: Duration = Duration::from_millis(200);
+/// For a host that lists and tells of nothing more, as where its storage hangs.
+const LISTING_PATIENCE: Duration = Duration::from_secs(300);
 /// How often is asked who the hosts are.
 const ROSTER: Duration = Duration::from_secs(3);
 /// Of an order, for what is in it beside paths and options.
@@ -277,7 +281,9 @@ impl Crew<'_> {
                 false => Cut::default(),
             };
             let mut add = |bundle: Bundle| self.add(bundle);
-            let listed = client.ask(&question, self.work.stop, &mut |record| {
+            let heard = Cell::new(Instant::now());
+            let is_enough = || self.is_ended() || heard.get().elapsed() >= LISTING_PATIENCE;
+            let listed = client.ask(&question, &is_enough, &mut |record| {
                 if let Found::Object { status, .. } = &record.found {
                     let is_directory = status.is_directory();
                     let file = (status.kind == FileKind::File).then_some((status.size_bytes, status.modified.seconds));
@@ -288,12 +294,18 @@ impl Crew<'_> {
                         cut.take(&record.path, Some(Weight { files: 1, bytes }), &mut add);
                     }
                 }
+                heard.set(Instant::now());
                 !self.is_ended()
             });
             client.close();
-            if let Err(e) = &listed {
-                let error = ground::of_ask(endpoint, e);
-                (self.work.tell)(&format!("{}; one host copies what was not listed", error.message));
+            if let Err(e) = &listed
+                && !self.is_ended()
+            {
+                let why = match e {
+                    AskError::Interrupted(_) => format!("{} lists nothing any more", endpoint.name),
+                    e => ground::of_ask(endpoint, e).message,
+                };
+                (self.work.tell)(&format!("{why}; one host copies what was not listed"));
             }
             cut.finish(&mut add);
             break;
@@ -398,13 +410,21 @@ impl Crew<'_> {
                     status => Some(told.failure().unwrap_or_else(|| Error::new(Exit::Temporary, status.word()))),
                 }
             }
-            Outcome::Lost(why) => Some(Error::new(Exit::Temporary, why)),
+            Outcome::Lost(why) => {
+                // Whoever carries it out is silent.
+                is_receivers = task.role == Role::Fetches;
+                Some(Error::new(Exit::Temporary, why))
+            }
             Outcome::Stuck(why) => {
-                is_receivers = true;
+                // The other one is what it cannot go on with.
+                is_receivers = task.role == Role::Sends;
                 Some(Error::new(Exit::Temporary, why))
             }
             Outcome::Refused(e) => {
-                state.hosts[task.host].failures = FAILURES_MAX;
+                // Where a receiver says so, another one may not.
+                if task.role == Role::Sends {
+                    state.hosts[task.host].failures = FAILURES_MAX;
+                }
                 Some(e)
             }
             Outcome::Full(text) => {

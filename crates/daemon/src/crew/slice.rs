@@ -43,9 +43,9 @@ pub struct Task {
 
 pub enum Outcome {
     Ended(Box<Told>),
-    /// Its host does not answer: nobody knows whether it goes on.
+    /// Whoever carries it out does not answer: nobody knows whether it goes on.
     Lost(String),
-    /// Its host answers, and cannot go on with the receiver that it was given.
+    /// Whoever carries it out answers, and cannot go on with the other side that it was given.
     Stuck(String),
     /// Its host cannot do it, or refuses.
     Refused(Error),

@@ -251,19 +251,40 @@ impl State {
     /// The receiver that has the least to do; hosts begin with different ones, and pass over one that failed a moment ago.
     fn receiver_for(&self, host: usize, now_ms: u64) -> usize {
         let pause = |number: &usize| self.receivers[*number].not_before_ms.saturating_sub(now_ms);
-        let all = 0..self.receivers.len();
+        let (all, are_all_wanted) = (0..self.receivers.len(), self.are_all_receivers_wanted());
         let key = |number: &usize| {
             let one = &self.receivers[*number];
-            (one.is_leaving, pause(number), one.tasks, (host + number) % self.receivers.len())
+            let is_spared = one.is_leaving && !are_all_wanted;
+            (is_spared, pause(number), one.tasks, (host + number) % self.receivers.len())
         };
         all.min_by_key(key).unwrap_or(0)
     }
 
     /// Whether something can be sent now.
     pub fn has_receiver(&self, now_ms: u64) -> bool {
-        let are_all_leaving = self.receivers.iter().all(|receiver| receiver.is_leaving);
-        let takes = |one: &Receiver| one.not_before_ms <= now_ms && (are_all_leaving || !one.is_leaving);
+        let are_all_wanted = self.are_all_receivers_wanted();
+        let takes = |one: &Receiver| one.not_before_ms <= now_ms && (are_all_wanted || !one.is_leaving);
         self.receivers.iter().any(takes)
+    }
+
+    /// Those that leave too: there are no others, or nothing arrives at these.
+    fn are_all_receivers_wanted(&self) -> bool {
+        self.receivers.iter().all(|one| one.is_leaving || one.failures >= 2 * FAILURES_MAX)
+    }
+
+    /// The host that does something while the others wait; nothing while it is to pause, or nothing can be sent.
+    ///
+    /// # Errors
+    /// When none is left.
+    pub fn lone(&self, turn: usize, now_ms: u64) -> Result<Option<usize>> {
+        let usable: Vec<_> = (0..self.hosts.len()).filter(|host| self.hosts[*host].out.is_none()).collect();
+        let pause = |host: usize| self.hosts[host].not_before_ms.saturating_sub(now_ms);
+        let host = usable.iter().copied().min_by_key(|host| {
+            let one = &self.hosts[*host];
+            (pause(*host), one.is_leaving, one.failures, (host + turn) % usable.len())
+        });
+        let host = host.ok_or_else(|| Error::new(Exit::Temporary, "no host is left that works on this job"))?;
+        Ok(Some(host).filter(|host| pause(*host) == 0 && self.has_receiver(now_ms)))
     }
 
     /// What another command of the same job has begun meanwhile is lost here.
@@ -352,6 +373,10 @@ impl State {
             tell(&format!("{name} gets no more of this job"));
             host.out = Some(Error { message, ..why });
         }
+        // Those that leave are all there are; whoever tells that they do may be the one that is out.
+        if !self.hosts.iter().any(Host::takes) {
+            self.hosts.iter_mut().for_each(|host| host.is_leaving = false);
+        }
         if self.hosts.iter().all(|host| host.out.is_some()) {
             let last = self.hosts[task.host].out.clone().expect("it is out, as all are");
             let message = format!("no host is left that works on this job; the last: {}", last.message);
@@ -378,7 +403,7 @@ impl State {
     /// Nobody has begun it.
     pub fn give_back(&mut self, task: &Task) {
         if let Some(epoch) = task.epoch {
-            self.board.lose(epoch);
+            self.board.give_back(epoch);
             self.slices.remove(&epoch);
         }
         self.lost.retain(|job| *job != task.job);
@@ -455,11 +480,14 @@ fn range_of(bundles: &[Arc<Bundle>]) -> Option<Extent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crew::Crew;
+    use crate::crew::slice::Outcome;
     use crate::hand_in::OrderEnded;
     use model::TransferSpec;
     use net::Identity;
     use std::path::Path;
-    use std::sync::Mutex;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Instant;
 
     fn endpoint(number: u8) -> Endpoint {
         Endpoint { name: format!("h{number}"), addresses: Vec::new(), pin: Pin([number; 32]), added: String::new() }
@@ -584,6 +612,78 @@ mod tests {
         assert!(state.commit(&task, &Told { news, ended: None, events: None }, 1));
         assert!(state.lost.len() == 44 && !state.journal.is_full());
         assert!(state.task(&work, 0, Part::All, 0).unwrap().spec.choice.listed.is_none());
+    }
+
+    #[test]
+    fn a_drained_host_works_again_where_the_others_are_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut state, spec) = (with_left(dir.path(), 0), spec());
+        let work = work(dir.path(), &spec, &|_| {});
+        let task = state.task(&work, 0, Part::Nothing, 0).unwrap();
+        state.leave(Some(&[Pin([2; 32])]), None, &|_| {});
+        assert!(state.hosts[0].takes() && !state.hosts[1].takes());
+        // Nobody tells any more who leaves.
+        for _ in 0..FAILURES_MAX {
+            state.blame(&task, Error::new(Exit::Unreachable, "it is dead"), 0, &|_| {});
+        }
+        assert!(!state.hosts[0].takes() && state.hosts[1].takes() && state.failed.is_none());
+    }
+
+    #[test]
+    fn a_drained_receiver_is_used_where_nothing_arrives_at_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut state, spec) = (with_left(dir.path(), 0), spec());
+        let work = work(dir.path(), &spec, &|_| {});
+        state.leave(None, Some(&[Pin([4; 32])]), &|_| {});
+        for (receiver, is_last) in [(0, false), (1, true)] {
+            assert!(state.has_receiver(0));
+            let task = state.task(&work, 0, Part::Nothing, 0).unwrap();
+            assert_eq!(task.receiver, receiver);
+            (0..2 * FAILURES_MAX).for_each(|_| state.blame_receiver(&task, "nothing has moved", 0, &|_| {}));
+            assert_eq!(state.failed.is_some(), is_last);
+        }
+    }
+
+    #[test]
+    fn a_silent_executor_is_blamed_itself_and_one_that_cannot_go_on_with_the_other_side_is_not() {
+        let cases = [
+            (Role::Sends, Outcome::Lost("silent".into()), (1, 0)),
+            (Role::Sends, Outcome::Stuck("unreachable".into()), (0, 1)),
+            (Role::Fetches, Outcome::Lost("silent".into()), (0, 1)),
+            (Role::Fetches, Outcome::Stuck("unreachable".into()), (1, 0)),
+            // Of two receivers the other one may let it in.
+            (Role::Fetches, Outcome::Refused(Error::new(Exit::Refused, "no")), (1, 1)),
+        ];
+        for (role, outcome, of_host_and_receiver) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let (mut state, spec) = (with_left(dir.path(), 0), spec());
+            let work = work(dir.path(), &spec, &|_| {});
+            state.hosts[0].role = role;
+            let task = state.task(&work, 0, Part::Nothing, 0).unwrap();
+            let (started, state) = (Instant::now(), Mutex::new(state));
+            let crew = Crew { work: &work, list_bytes_max: 0, started, state, changed: Condvar::new() };
+            crew.settle(&task, outcome);
+            let state = crew.lock();
+            let failures = (state.hosts[0].failures, state.receivers[task.receiver].failures);
+            assert_eq!(failures, of_host_and_receiver, "{role:?}");
+        }
+    }
+
+    #[test]
+    fn what_one_does_while_the_others_wait_is_not_tried_again_before_its_pause_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut state, spec) = (with_left(dir.path(), 0), spec());
+        let work = work(dir.path(), &spec, &|_| {});
+        let task = state.task(&work, 0, Part::All, 0).unwrap();
+        state.blame(&task, Error::new(Exit::Unreachable, "it starts again"), 0, &|_| {});
+        let lone = |state: &State, now_ms| state.lone(0, now_ms).unwrap();
+        assert_eq!(lone(&state, 0), Some(1), "the other one");
+        state.hosts.truncate(1);
+        assert_eq!((lone(&state, 0), lone(&state, 2 * PAUSE_FIRST_MS)), (None, Some(0)));
+        state.receivers.iter_mut().for_each(|one| one.not_before_ms = u64::MAX);
+        assert_eq!(lone(&state, 2 * PAUSE_FIRST_MS), None);
+        state.hosts[0].out = Some(Error::new(Exit::Unreachable, "it is dead"));
+        assert!(state.lone(0, 0).is_err());
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn told((_, id): Key, job: &mut Job, ask: &OrderAsk) -> Vec<Message> {
     let number = ask.number;
     let mut messages: Vec<Message> = vec![news(number, id, job).into()];
     let ended = job.record.ended.as_ref().filter(|_| job.record.status().is_end());
-    // Whoever hears that something failed asks what.
+    // A list does not say what failed: its client has yet to ask for that.
     let is_all = |ended: &Ended| ask.wants_events || ended.code == 0 && ended.files_failed == 0;
     job.live.is_told |= ended.is_some_and(is_all);
     if let Some(ended) = ended.filter(|_| ask.wants_events) {

@@ -49,7 +49,7 @@ const OF_ACCOUNT_MAX: usize = 1000;
 const BYTES_OF_ACCOUNT_MAX: usize = 16 << 20;
 /// The bytes of all that are kept.
 const BYTES_MAX: usize = 128 << 20;
-/// How long an end that its client was not told of makes no room for other jobs.
+/// How long an end that its client was not told of makes no room for jobs of other clients.
 const UNTOLD_SECONDS: u64 = 86_400;
 
 type Key = (Pin, JobId);
@@ -215,12 +215,14 @@ impl Orders {
             if !is_share_used && !is_full {
                 return Ok(());
             }
-            // Ends that were told, or that nobody asked for in time, make room; work that is open does not.
-            let ended = state
-                .jobs
-                .iter()
-                .filter(|(other, job)| **other != key && job.makes_room() && (account(job) || !is_share_used));
-            let oldest = ended.min_by_key(|(_, job)| job.record.ended.as_ref().map_or(0, |ended| ended.at));
+            // Ends that were told, or that nobody asked for in time, make room; if there are none, other ends of this
+            // client do. Work that is open does not.
+            let is_own = |other: &Key, job: &Job| other.0 == key.0 && job.record.status().is_end();
+            let ended = state.jobs.iter().filter(|(other, job)| {
+                **other != key && (job.makes_room() || is_own(other, job)) && (account(job) || !is_share_used)
+            });
+            let ended_at = |job: &Job| job.record.ended.as_ref().map_or(0, |ended| ended.at);
+            let oldest = ended.min_by_key(|(_, job)| (!job.makes_room(), ended_at(job)));
             let Some(oldest) = oldest.map(|(key, _)| *key) else {
                 let whose = format!("the clients of ticket {}", record.account);
                 let whose = if is_share_used { &whose[..] } else { "all clients together" };
@@ -354,7 +356,8 @@ impl Job {
         self.live.until = 0;
     }
 
-    /// Whether nobody misses it any more. A service that does not find the end of its job has it done again.
+    /// Whether it ended, and its client knows that or has not asked for long. A hub that does not find the end of its
+    /// order has the job done again.
     fn makes_room(&self) -> bool {
         let is_old = |ended: &Ended| now().saturating_sub(ended.at) >= UNTOLD_SECONDS;
         let status = self.record.status();

@@ -168,6 +168,25 @@ fn an_end_makes_room_once_it_was_told_or_is_a_day_old() {
     }
 }
 
+/// Whoever hands in many jobs and never asks for one is not refused: it loses its own oldest ends, and nobody else's.
+#[test]
+fn ends_that_a_client_did_not_ask_for_make_room_for_its_own_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    for job in 0..OF_ACCOUNT_MAX as u16 {
+        let mut record = of(if job == 0 { 2 } else { 1 }, job, "a");
+        if job < 3 {
+            record.ended = Some(Ended { at: now() - 3600 * (10 - u64::from(job)), ..Ended::default() });
+            record.set(Status::Succeeded, Reason::None, "");
+        }
+        orders.lock().jobs.insert(record.key().unwrap(), Job::new(record));
+    }
+    orders.take(of(1, 5000, "a")).unwrap();
+    let is_there = |owner: u8, job: u16| orders.lock().jobs.contains_key(&of(owner, job, "a").key().unwrap());
+    assert_eq!((is_there(2, 0), is_there(1, 1), is_there(1, 2)), (true, false, true));
+    assert_eq!(orders.take(of(3, 1, "a")).unwrap_err().code, CloseCode::Busy);
+}
+
 /// The end of a short job is no way around the account.
 #[test]
 fn a_longer_job_in_the_place_of_an_ended_one_needs_room_as_any() {

@@ -32,9 +32,9 @@ const TURN_PATIENCE: Duration = Duration::from_secs(240);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// A conversation that was idle for longer is tried before it is used.
 const FRESH: Duration = Duration::from_secs(10);
-/// So long a server may count one that this side gave up.
+/// How long a server may still count a conversation that this side gave up.
 const LINGERING: Duration = Duration::from_secs(10);
-/// Meanwhile it is asked for another one that often.
+/// How often another one is tried meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A control connection.
@@ -81,7 +81,7 @@ struct Idle {
     most: usize,
     /// When one was last given up in which the server was to connect to this host.
     given_up: Option<Instant>,
-    /// No other one is asked for before.
+    /// Before then no other one is tried.
     again: Option<Instant>,
     /// The one that was kept first is the first.
     spares: VecDeque<Weak<dyn Spare>>,

@@ -13,6 +13,8 @@ use crate::graph::Graph;
 const CPU_RATE: f64 = 1e9;
 /// Stands in for "nothing limits" in scales.
 const SCALE_DEFAULT: f64 = 1e9;
+/// A rate that is a smaller part of what it was divided by is too near to what a program takes for nothing.
+const SHARE_MIN: f64 = 1e-3;
 
 /// What one LP says of a model.
 #[derive(Clone, PartialEq, Debug)]
@@ -96,7 +98,18 @@ pub fn costs(graph: &Graph, host: usize, scale: f64) -> Vec<(usize, f64)> {
 
 /// Solves the program, with prices.
 pub fn solve(graph: &Graph, limits: &Limits) -> Result<Flow, Failure> {
-    let scale = scale(limits);
+    let mut scale = scale(limits);
+    loop {
+        let flow = solve_with(graph, limits, scale)?;
+        if flow.rate >= scale * SHARE_MIN || scale <= 1.0 {
+            return Ok(flow);
+        }
+        scale = flow.rate.max(scale * 1e-6);
+    }
+}
+
+/// The same with rates divided by `scale`.
+fn solve_with(graph: &Graph, limits: &Limits, scale: f64) -> Result<Flow, Failure> {
     let (mut program, _) = program(graph, limits.edges.iter().map(|capacity| capacity / scale), 1.0);
     let mut rows = vec![None; graph.hosts.len()];
     for (host, percent) in limits.hosts.iter().enumerate() {

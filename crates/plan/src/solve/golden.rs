@@ -161,6 +161,18 @@ fn a_network_behind_compression_to_a_half_counts_twice() {
     assert!(price.resource == "network" && (price.bytes_per_second_per_unit - 2.0).abs() < 1e-6, "{price:?}");
 }
 
+/// A core carries 1 MB/s, the path behind a stage of 1 PB/s half as much again.
+const FAST_STAGE: &str = r#"{"v":1,"hosts":[{"name":"host","cores":1}],"edges":[
+    {"name":"memory","from":"Src","to":"m","capacity":{"form":"const","value":1e15}},
+    {"name":"path","from":"m","to":"Dst","host":"host","cpu":100000,"capacity":{"form":"const","value":1.5e6}}]}"#;
+
+#[test]
+fn a_stage_far_faster_than_the_others_hides_no_limit() {
+    let solution = solve(&graph(FAST_STAGE), None).unwrap();
+    assert!((solution.bytes_per_second / 1e6 - 1.0).abs() < 1e-6, "{solution:?}");
+    assert_eq!(solution.bottleneck.as_deref(), Some("host"));
+}
+
 const CLUSTER: &str = include_str!("../../../../docs/models/cluster-2x3.json");
 
 #[test]

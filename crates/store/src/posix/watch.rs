@@ -167,6 +167,9 @@ impl PosixWatch {
 
     /// Lists directories and looks at names until nothing new is found.
     fn look_at_all(&mut self, hear: &mut dyn FnMut(Event)) {
+        // Another file may have got the name of one that waits.
+        let places = &self.places;
+        self.young.retain(|place, _| places.get(place).is_none());
         let waited = self.young.iter().filter(|(_, since)| since.elapsed() >= UNNAMED_QUIET);
         self.to_look.extend(waited.map(|(place, _)| place.clone()));
         let is_due = |(number, since): (&u64, &Instant)| (since.elapsed() >= TICKS).then_some(*number);
@@ -177,6 +180,7 @@ impl PosixWatch {
                 self.list(key, hear);
             } else if let Some((key, name)) = self.to_look.pop_first() {
                 match self.tree.open(key) {
+                    Ok(_) if self.is_elsewhere(key, &name, &mut None) => {}
                     Ok(directory) => {
                         let status = statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
                         self.look(key, directory.as_fd(), (&name, status), hear);
@@ -212,12 +216,9 @@ impl PosixWatch {
             if is_known {
                 there.insert(hasher.hash_one(name));
             }
-            let is_new = self.places.get(&(key, name.clone())).is_none();
-            // What comes into a directory that has another name by now is found under that.
-            if is_new && *has_moved.get_or_insert_with(|| self.has_moved(key)) {
-                return true;
+            if !self.is_elsewhere(key, name, &mut has_moved) {
+                self.look(key, directory.as_fd(), (name, status), hear);
             }
-            self.look(key, directory.as_fd(), (name, status), hear);
             true
         });
         // One that was removed has no names any more.

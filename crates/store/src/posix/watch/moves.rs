@@ -33,8 +33,20 @@ impl PosixWatch {
         }
     }
 
+    /// Whether a name is new in a directory that has another name by now: what came there is found under that one.
+    /// `has_moved` keeps the answer for the directory, where several of its names are looked at.
+    pub(super) fn is_elsewhere(&mut self, key: u64, name: &Name, has_moved: &mut Option<bool>) -> bool {
+        let place = (key, name.clone());
+        let is_new = self.places.get(&place).is_none();
+        let is_elsewhere = is_new && *has_moved.get_or_insert_with(|| self.has_moved(key));
+        if is_elsewhere {
+            self.young.remove(&place);
+        }
+        is_elsewhere
+    }
+
     /// Whether a directory, or one above it, has another name than that by which it was found.
-    pub(super) fn has_moved(&self, key: u64) -> bool {
+    fn has_moved(&self, key: u64) -> bool {
         let mut at = key;
         while let Some((above, name)) = self.tree.place(at) {
             let open = self.tree.open(at).map(|at| fstat(&at));

@@ -20,6 +20,7 @@ struct Watched {
     ended: Vec<String>,
     failed: Vec<String>,
     replaced: Vec<ObjectId>,
+    is_over: bool,
 }
 
 impl Watched {
@@ -32,7 +33,7 @@ impl Watched {
         source.add_local(format!("{}/", dir.display()).as_bytes()).unwrap();
         let watch = source.watch(&Follow::new(until, ends)).unwrap().unwrap();
         let (names, ended, failed, replaced) = Default::default();
-        Watched { watch, names, ended, failed, replaced }
+        Watched { watch, names, ended, failed, replaced, is_over: false }
     }
 
     fn look(&mut self) {
@@ -50,6 +51,7 @@ impl Watched {
                 Event::Ended { id, .. } => self.ended.push(self.names[&id].clone()),
                 Event::Restarted { object, why: Restart::Replaced } => self.replaced.push(object.entry.id),
                 Event::Failed(failure) => self.failed.push(failure.message),
+                Event::Over => self.is_over = true,
                 _ => {}
             }
         }
@@ -212,21 +214,45 @@ fn a_directory_that_was_removed_is_no_failure_when_everything_is_listed() {
 
 #[test]
 fn what_comes_into_a_directory_that_was_renamed_is_told_under_its_new_name_alone() {
+    // Also before anybody has looked at the new name.
+    for is_found_first in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let stop = FollowEnd::Marker(Name::new(b"STOP").unwrap());
+        let mut watched = Watched::ended_by(dir.path(), Until::Close, vec![stop]);
+        fs::create_dir_all(path("run.tmp/below")).unwrap();
+        watched.wait_until_found("below");
+        fs::rename(path("run.tmp"), path("run")).unwrap();
+        if is_found_first {
+            watched.wait_until_found("run");
+        }
+        fs::write(path("run/f"), b"x").unwrap();
+        fs::write(path("run/below/g"), b"x").unwrap();
+        watched.wait_until_found("f");
+        watched.wait_until_found("g");
+        fs::write(path("STOP"), b"").unwrap();
+        // Everything is listed the last time.
+        (0..5).for_each(|_| watched.look());
+        let told = |name: &str| watched.names.values().filter(|told| *told == name).count();
+        assert_eq!((told("f"), told("g")), (1, 1), "the new name was found first: {is_found_first}");
+    }
+}
+
+#[test]
+fn where_very_many_grow_a_file_that_waits_and_is_replaced_by_a_known_one_does_not_keep_following_from_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
+    (0..super::GROWING_MAX).for_each(|number| drop(File::create(path(&format!("{number}.part"))).unwrap()));
     let stop = FollowEnd::Marker(Name::new(b"STOP").unwrap());
-    let mut watched = Watched::ended_by(dir.path(), Until::Close, vec![stop]);
-    fs::create_dir_all(path("run.tmp/below")).unwrap();
-    watched.wait_until_found("below");
-    fs::rename(path("run.tmp"), path("run")).unwrap();
-    watched.wait_until_found("run");
-    fs::write(path("run/f"), b"x").unwrap();
-    fs::write(path("run/below/g"), b"x").unwrap();
-    watched.wait_until_found("f");
-    watched.wait_until_found("g");
-    fs::write(path("STOP"), b"").unwrap();
-    // Everything is listed the last time.
+    let mut watched = Watched::ended_by(dir.path(), Until::parse("rename").unwrap(), vec![stop]);
+    watched.wait_until_found("0.part");
+    fs::write(path("f"), b"waits").unwrap();
     (0..5).for_each(|_| watched.look());
-    let told = |name: &str| watched.names.values().filter(|told| *told == name).count();
-    assert_eq!((told("f"), told("g")), (1, 1));
+    fs::rename(path("0.part"), path("f")).unwrap();
+    fs::write(path("STOP"), b"").unwrap();
+    let began = Instant::now();
+    while !watched.is_over {
+        assert!(began.elapsed() < LIMIT, "following goes on");
+        watched.look();
+    }
 }
