@@ -7,14 +7,78 @@ use crate::bed::{Bed, Ran, Server, contents, noise, until};
 use crate::compatibility::Release::{self, Present, Previous};
 use crate::compatibility::{PAIRS, previous};
 use serde_json::Value;
-use std::fs;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 const COPY: [&str; 4] = ["cp", "--json", "a:x/", "b:y/"];
+
+/// The only way to a host that receives: all that is sent to it passes at a rate, until it is lifted. A contract is no
+/// such thing: the earlier program lets a slice go as fast as it can for its first quarter of a second.
+struct Relay {
+    address: String,
+    to: OnceLock<String>,
+    bytes_per_second: f64,
+    /// When all that has come has passed.
+    due: Mutex<Instant>,
+    is_lifted: AtomicBool,
+}
+
+impl Relay {
+    fn start(bytes_per_second: f64) -> Arc<Relay> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (to, is_lifted) = (OnceLock::new(), AtomicBool::new(false));
+        let relay = Arc::new(Relay { address, to, bytes_per_second, due: Mutex::new(Instant::now()), is_lifted });
+        let this = relay.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // One that is being upgraded is not there.
+                let Some(Ok(server)) = this.to.get().map(TcpStream::connect) else { continue };
+                let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
+                let (mut from, mut into) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                thread::spawn(move || {
+                    let _ = io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Write);
+                });
+                let this = this.clone();
+                thread::spawn(move || {
+                    let _ = this.pass(&client, &server);
+                    let _ = server.shutdown(Shutdown::Write);
+                });
+            }
+        });
+        relay
+    }
+
+    fn pass(&self, mut from: &TcpStream, mut into: &TcpStream) -> io::Result<()> {
+        let mut block = [0; 4 << 10];
+        while !self.is_lifted.load(Relaxed) {
+            let read = from.read(&mut block)?;
+            if read == 0 {
+                return Ok(());
+            }
+            let due = {
+                let mut due = self.due.lock().unwrap();
+                *due = (*due).max(Instant::now()) + Duration::from_secs_f64(read as f64 / self.bytes_per_second);
+                *due
+            };
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            into.write_all(&block[..read])?;
+        }
+        io::copy(&mut from, &mut into).map(drop)
+    }
+}
 
 /// An endpoint `a` whose hosts serve `from`, and `b` whose hosts serve `to`.
 struct Mixed {
     bed: Bed,
     hosts: Vec<Host>,
+    relays: BTreeMap<&'static str, Arc<Relay>>,
 }
 
 struct Host {
@@ -26,9 +90,9 @@ struct Host {
 }
 
 impl Mixed {
-    /// The first host of each is its head. Those of `a` send with `rate`.
-    fn new(a: &[(&'static str, Release)], b: &[(&'static str, Release)], rate: &str) -> Mixed {
-        let mut mixed = Mixed { bed: Bed::new(), hosts: Vec::new() };
+    /// The first host of each is its head. Each of `b` receives at this rate.
+    fn new(a: &[(&'static str, Release)], b: &[(&'static str, Release)], bytes_per_second: f64) -> Mixed {
+        let mut mixed = Mixed { bed: Bed::new(), hosts: Vec::new(), relays: BTreeMap::new() };
         for (hosts, root) in [(a, "from"), (b, "to")] {
             fs::create_dir_all(mixed.bed.path(root)).unwrap();
             let head = hosts[0].0;
@@ -37,12 +101,14 @@ impl Mixed {
                 if !is_head {
                     mixed.at(head, &["host", "invite", name, "--token-file", &format!("token-{name}")]);
                 }
-                let server = mixed.serve(name, release, (root, is_head), "127.0.0.1:0");
-                mixed.hosts.push(Host { name, release, root, is_head, server });
-                // A host that runs knows of it at once.
-                if root == "from" {
-                    mixed.at(name, &["contract", "add", "slow", "--direction", "out", "--rate", rate]);
+                if root == "to" {
+                    mixed.relays.insert(name, Relay::start(bytes_per_second));
                 }
+                let server = mixed.serve(name, release, (root, is_head), "127.0.0.1:0");
+                if let Some(relay) = mixed.relays.get(name) {
+                    relay.to.set(server.address.clone()).unwrap();
+                }
+                mixed.hosts.push(Host { name, release, root, is_head, server });
                 if is_head {
                     mixed.at(head, &["host", "init"]);
                 }
@@ -57,7 +123,11 @@ impl Mixed {
         let (key, file) = if is_head { ("--ticket-file", "ticket") } else { ("--join", "token") };
         let file = format!("{file}-{name}");
         let args = ["serve", "--listen", listen, "--root", root, "--name", name, key, &file];
-        self.bed.serve_with(release.of(&self.bed.command(name, &args)))
+        let mut command = release.of(&self.bed.command(name, &args));
+        if let Some(relay) = self.relays.get(name) {
+            command.args(["--advertise", &relay.address]);
+        }
+        self.bed.serve_with(command)
     }
 
     /// A command at a host, with the program that it has.
@@ -116,7 +186,7 @@ fn hosts_of_two_versions_share_a_copy_whichever_heads_them_and_whichever_is_aske
         return;
     }
     for (head, other) in PAIRS {
-        let site = Mixed::new(&[("a", head), ("a2", other)], &[("b", other), ("b2", head)], "200Mbit");
+        let site = Mixed::new(&[("a", head), ("a2", other)], &[("b", other), ("b2", head)], 25e6);
         for at in 0..900usize {
             site.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(100 + at, at as u64));
         }
@@ -137,9 +207,10 @@ fn hosts_are_upgraded_one_after_the_other_while_they_share_a_copy() {
     if previous().is_none() {
         return;
     }
-    // Slowed down, so that there is a while to do it in: what a host takes before its rate is known lasts 20 s of it.
+    // So slow that all of it would take more than three minutes, and what hosts have at a time some 10 s: when they are
+    // upgraded, most is left.
     let senders = [("a", Previous), ("a2", Previous), ("a3", Present)];
-    let mut site = Mixed::new(&senders, &[("b", Present), ("b2", Previous)], "32Mbit");
+    let mut site = Mixed::new(&senders, &[("b", Present), ("b2", Previous)], 1.25e6);
     for at in 0..8000usize {
         site.bed.write(&format!("from/x/d{}/f{at}", at % 7), &noise(64 << 10, at as u64));
     }
@@ -160,9 +231,7 @@ fn hosts_are_upgraded_one_after_the_other_while_they_share_a_copy() {
     assert!(child.try_wait().unwrap().is_none(), "it was over before the last host was upgraded");
     // The one that is asked who the others are, with no word to anybody.
     site.upgrade("a");
-    for (name, _) in senders {
-        site.at(name, &["contract", "rm", "slow"]);
-    }
+    site.relays.values().for_each(|relay| relay.is_lifted.store(true, Relaxed));
     let done = site.bed.wait(child).succeeded().done();
     site.assert_whole(&done, 8000);
     for name in ["a", "a.a2", "a.a3"] {
