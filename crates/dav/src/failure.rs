@@ -37,6 +37,8 @@ pub struct Failure {
     pub is_repeated: bool,
     /// The server does not do that to what has this name.
     pub is_method: bool,
+    /// It says that it does not know the method: XRootD 5.5 does so now and then of methods that it knows.
+    pub is_unknown_method: bool,
     /// For so long it wants not to be asked again.
     pub wait: Option<Duration>,
 }
@@ -45,7 +47,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub fn new(why: Why, text: impl Into<String>) -> Failure {
-        Failure { why, text: text.into(), is_repeated: false, is_method: false, wait: None }
+        Failure { why, text: text.into(), is_repeated: false, is_method: false, is_unknown_method: false, wait: None }
     }
 
     /// Of an answer that is no success.
@@ -65,7 +67,7 @@ impl Failure {
             408 | 429 | 500 | 502..=504 => (Why::Busy, format!("the server answered with status {status}")),
             _ => (Why::Other, format!("the server answered with status {status}")),
         };
-        Failure { is_method: status == 405, ..Failure::new(why, text) }
+        Failure { is_method: status == 405, is_unknown_method: status == 501, ..Failure::new(why, text) }
     }
 
     pub fn of_web(error: &web::Error) -> Failure {
@@ -81,6 +83,11 @@ impl Failure {
     /// A later attempt may fare better.
     pub fn may_pass(&self) -> bool {
         matches!(self.why, Why::Busy | Why::Unknown)
+    }
+
+    /// The same after so many attempts: a method that was not known is tried once more.
+    pub fn may_pass_after(&self, tries: u32) -> bool {
+        self.may_pass() || self.is_unknown_method && tries == 1
     }
 
     /// The request may have been carried out all the same.

@@ -132,7 +132,7 @@ impl Site {
                 Ok(response) => self.refused(response, was_asked_before || tried > 1),
                 Err(failure) => failure,
             };
-            if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(pause(&failure, wait)) {
+            if tried == TRIES_MAX || !failure.may_pass_after(tried) || !self.client.stop().wait(pause(&failure, wait)) {
                 return Err(failure);
             }
             wait *= 4;
@@ -211,7 +211,7 @@ impl Site {
                 Ok(Begun::Answer(response)) => self.refused(*response, false),
                 Err(failure) => failure,
             };
-            if tried == TRIES_MAX || !failure.may_pass() || !self.client.stop().wait(pause(&failure, wait)) {
+            if tried == TRIES_MAX || !failure.may_pass_after(tried) || !self.client.stop().wait(pause(&failure, wait)) {
                 return Err(failure);
             }
             wait *= 4;

@@ -416,3 +416,20 @@ fn a_server_is_asked_again_when_it_says_and_no_sooner() {
     let waited = *waits.lock().unwrap();
     assert!(waited >= Duration::from_millis(900), "it was asked again after {waited:?}");
 }
+
+#[test]
+fn a_method_that_a_server_does_not_know_for_once_is_tried_once_more() {
+    for (refusals, is_done) in [(1, true), (usize::MAX, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let said = Arc::new(Mutex::new(0));
+        let counted = said.clone();
+        let refuse = move |asked: &Asked| {
+            let mut said = counted.lock().unwrap();
+            let is_refused = asked.method == "PUT" && asked.body == CONTENT && *said < refusals;
+            *said += usize::from(is_refused);
+            is_refused.then(|| Fault::Status(501).instead(asked))
+        };
+        let put = put_small(&start(dir.path(), GOOD, Arc::new(refuse)));
+        assert_eq!((put.is_ok(), *said.lock().unwrap()), (is_done, if is_done { 1 } else { 2 }), "{put:?}");
+    }
+}
