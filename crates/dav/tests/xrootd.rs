@@ -5,7 +5,6 @@ mod support;
 use dav::Sites;
 use model::FailureKind;
 use std::net::TcpListener;
-use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -80,11 +79,12 @@ impl Xrootd {
 /// A client waits for so long before it says that there is no progress.
 const STILL: Duration = Duration::from_secs(30);
 
-/// Asks a server, and another one where it crashes or stands still: that of Debian 12 does so now and then (decision 019).
+/// Asks a server, and another one where that fails: that of Debian 12 crashes, stands still, does not know its own methods or states a
+/// wrong checksum now and then (decision 019). What is wrong here fails with each of them.
 fn with_server(fill: impl Fn(&Path), ask: impl Fn(&Xrootd)) {
-    for is_last in [false, false, false, true] {
-        let Some(mut server) = Xrootd::start(&fill) else { return };
-        let (begun, process) = (Instant::now(), server.child.id().to_string());
+    for is_last in [false, false, true] {
+        let Some(server) = Xrootd::start(&fill) else { return };
+        let process = server.child.id().to_string();
         // Where it stands still, each of many requests would wait.
         let (_asking, over) = mpsc::channel::<()>();
         std::thread::spawn(move || {
@@ -93,19 +93,10 @@ fn with_server(fill: impl Fn(&Path), ask: impl Fn(&Xrootd)) {
             }
         });
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| ask(&server))) else { return };
-        let stood_still = begun.elapsed() >= STILL;
-        // Its port is closed before its parent hears of its end.
-        let heard = Instant::now() + Duration::from_secs(1);
-        let mut ended = server.child.try_wait().unwrap();
-        while ended.is_none() && Instant::now() < heard {
-            std::thread::yield_now();
-            ended = server.child.try_wait().unwrap();
-        }
-        let has_crashed = ended.is_some_and(|status| status.signal().is_some());
-        if is_last || !(has_crashed || stood_still) {
+        if is_last {
             resume_unwind(panic);
         }
-        eprintln!("xrootd crashed or stood still: another one is asked");
+        eprintln!("another xrootd is asked");
     }
 }
 
