@@ -302,7 +302,7 @@ impl Crew<'_> {
                 && !self.is_ended()
             {
                 let why = match e {
-                    AskError::Interrupted(_) => format!("{} lists nothing any more", endpoint.name),
+                    AskError::Interrupted(_) => format!("{} stopped sending its listing", endpoint.name),
                     e => ground::of_ask(endpoint, e).message,
                 };
                 (self.work.tell)(&format!("{why}; one host copies what was not listed"));
