@@ -97,6 +97,15 @@ impl Running {
     }
 }
 
+/// The hosts of an endpoint; itself, where it never told of several.
+fn site(book: &EndpointBook, identity: &Identity, name: &str) -> Result<Site> {
+    let endpoint = book.get(name)?;
+    match known::has_several(book, name) {
+        true => known::ask(&endpoint, book, identity),
+        false => Ok(Site { working: vec![endpoint], leaving: Vec::new() }),
+    }
+}
+
 impl Crews {
     pub fn new(book: EndpointBook, identity: Identity, state_dir: &Path) -> Arc<Crews> {
         let (state, changed) = Default::default();
@@ -160,14 +169,15 @@ impl Crews {
         spec.destination.name_contents();
         let watch = Watch::new();
         let shown = Mutex::new(watch.begun);
-        let told = |end: &str| self.site(end).ok();
+        let (book, identity, ends) = (self.book.clone(), self.identity.clone(), running.ends.clone());
+        let told = move |end: &str| site(&book, &identity, end).ok();
         let mut work = Work {
             job: attempt.job,
             spec: &spec,
             senders: Vec::new(),
             receivers: Vec::new(),
             do_fetch: attempt.role == Role::Fetches,
-            look: &|| (told(&running.ends[0]), told(&running.ends[1])),
+            look: Arc::new(move || (told(&ends[0]), told(&ends[1]))),
             identity: self.identity.clone(),
             state: &self.state_dir,
             common: None,
@@ -245,13 +255,8 @@ impl Crews {
         }
     }
 
-    /// The hosts of an endpoint; itself, where it never told of several.
     fn site(&self, name: &str) -> Result<Site> {
-        let endpoint = self.book.get(name)?;
-        match known::has_several(&self.book, name) {
-            true => known::ask(&endpoint, &self.book, &self.identity),
-            false => Ok(Site { working: vec![endpoint], leaving: Vec::new() }),
-        }
+        site(&self.book, &self.identity, name)
     }
 
     /// Has an attempt stop; false where it is not at work.

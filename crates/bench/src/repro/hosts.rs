@@ -147,16 +147,18 @@ fn scaling(context: &mut Context) -> Result<()> {
     let rate = context.options.bits_per_second.unwrap_or(50 * MBIT);
     let most = *NUMBERS.last().expect("there are some");
     let senders = names("h", most);
-    let mut text = format!("[site.h]\nhosts = {most}\n[site.sink]\nhosts = {SCALING_RECEIVERS}\n[site.desk]\n");
+    // A laboratory has 16 links at most.
+    let held = format!("host-rate = \"{}kbit\"\n", rate / 1000);
+    let mut text = format!("[site.h]\nhosts = {most}\n{held}[site.sink]\nhosts = {SCALING_RECEIVERS}\n[site.desk]\n");
     let wide = 10_000 * MBIT;
     text.push_str(&(link("h", wide, 10) + &link("sink", wide, 1) + &link("desk", wide, 1)));
-    text.push_str(&format!("[site.{LONE}]\n{}", link(LONE, wide, 10)));
+    text.push_str(&format!("[site.{LONE}]\n{held}{}", link(LONE, wide, 10)));
     let second_of_all = 2 * most as u64 * (rate / 8).max(1);
     let of_host = rate / 8 * SCALING_SECONDS.min(SCALING_BYTES_MAX / second_of_all).max(1);
     let mut stand = Endpoints::new(context, "hosts", &text, "desk", 2 * most as u64 * of_host)?;
     let receivers = names("sink", SCALING_RECEIVERS);
-    serve_all(&mut stand, &senders, "from", Some(rate))?;
-    serve_all(&mut stand, &names(LONE, 1), "from", Some(rate))?;
+    serve_all(&mut stand, &senders, "from", None)?;
+    serve_all(&mut stand, &names(LONE, 1), "from", None)?;
     serve_all(&mut stand, &receivers, "to", None)?;
     let mut raw = Raw::new(context)?;
     let mut cases: Vec<Case> = [false, true]
@@ -193,7 +195,7 @@ fn scaling(context: &mut Context) -> Result<()> {
     judge_scaling(context, &seconds, &late);
     let of_rate = of_host * 8 / rate.max(1);
     context.note(format!(
-        "each host is held to {} Mbit/s by a contract, 11 ms away, and brings {of_rate} s of it; all share one machine",
+        "each host has {} Mbit/s of its own, 11 ms away, and brings {of_rate} s of it; all share one machine",
         rate / MBIT
     ));
     Ok(())

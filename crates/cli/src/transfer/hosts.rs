@@ -107,14 +107,16 @@ impl Hosts {
         show: &(dyn Fn(&OrderNews, crew::Counts) + Sync),
         act: impl FnOnce(&Work<'_>) -> T,
     ) -> T {
-        let told = |side: &Side| known::ask(side.told_by.as_ref()?, &self.book, &self.identity).ok();
+        let sides = [self.from.told_by.clone(), self.to.told_by.clone()];
+        let (book, identity) = (self.book.clone(), self.identity.clone());
+        let told = move |side: &Option<Endpoint>| known::ask(side.as_ref()?, &book, &identity).ok();
         act(&Work {
             job: self.job,
             spec: &self.spec,
             senders: self.from.hosts.clone(),
             receivers: self.to.hosts.clone(),
             do_fetch: self.to.is_here,
-            look: &|| (told(&self.from), told(&self.to)),
+            look: Arc::new(move || (told(&sides[0]), told(&sides[1]))),
             identity: self.identity.clone(),
             state: &paths.state,
             common: self.common(paths),

@@ -9,6 +9,7 @@
 //! - `ground`: whether hosts have the same files
 //! - `state`: who has what
 //! - `slice`: carries one slice out
+//! - `peer`: whether its other side is there
 //! - `alone`: has one host carry one out while the others wait
 //! - `journal`: remembers slices that are open
 //! - `mirror`: does so where other hosts see it
@@ -26,6 +27,7 @@ mod alone;
 mod ground;
 mod journal;
 mod mirror;
+mod peer;
 mod slice;
 mod state;
 mod work;
@@ -48,13 +50,14 @@ use slice::{Carrier, Outcome, Task, steer};
 use state::{FAILURES_MAX, Part, State};
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use transfer::HostShare;
+use transfer::{HostShare, check_apart_there};
 use wire::limits::ORDER_TRANSFER_BYTES_MAX;
-use work::thread;
 pub use work::{Common, Work};
+use work::{Sites, thread};
 
 /// Work for so long is handed out at once, by the rate of the host's last slice.
 const PAGE_MS: u64 = 15_000;
@@ -116,6 +119,9 @@ pub struct Crew<'a> {
 /// When hosts cannot work on it, or none is left that does. What is done stays done, and the same command goes on.
 pub fn run(work: &Work<'_>) -> Result<Done> {
     check(work.spec)?;
+    if work.senders.iter().any(|one| work.receivers.iter().any(|other| other.pin == one.pin)) {
+        check_apart_there(&work.spec.sources, &work.spec.destination, false)?;
+    }
     // Before anything is written down of a run that may not begin.
     let (senders, receivers) = ground::usable(work)?;
     let journal = Journal::open(work.state, work.job, work.common.as_ref(), work.tell)?;
@@ -217,7 +223,7 @@ impl Crew<'_> {
                 std::thread::park_timeout(LOOK);
                 continue;
             }
-            let (senders, receivers) = (self.work.look)();
+            let Some((senders, receivers)) = self.look() else { return };
             for (site, is_receiver) in [(&senders, false), (&receivers, true)] {
                 site.iter().for_each(|site| self.join(site, is_receiver, &mut differing));
             }
@@ -227,6 +233,21 @@ impl Crew<'_> {
             self.begin(scope);
             looked = Instant::now();
         }
+    }
+
+    /// Nothing where the job ends meanwhile: an endpoint that hangs is not waited for.
+    fn look(&self) -> Option<Sites> {
+        let (look, (tell, told)) = (self.work.look.clone(), mpsc::channel());
+        if thread("look").spawn(move || _ = tell.send(look())).is_err() {
+            return Some((None, None));
+        }
+        while !self.is_ended() {
+            match told.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                sites => return Some(sites.unwrap_or((None, None))),
+            }
+        }
+        None
     }
 
     fn join(&self, site: &Site, is_receiver: bool, differing: &mut BTreeSet<Pin>) {

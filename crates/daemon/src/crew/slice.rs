@@ -2,6 +2,7 @@
 //!
 //! Not here: what becomes of it then (`super`).
 
+use super::peer::Peer;
 use super::work::{Work, is_passing};
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
@@ -10,7 +11,7 @@ use cluster::{Epoch, Weight};
 use model::name::Escaped;
 use model::options::INSTEAD_OF_MAX;
 use model::order::{Kind, Reason, Role, Status, Steer};
-use model::{JobId, TransferSpec};
+use model::{Exit, JobId, TransferSpec};
 use net::Identity;
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,7 @@ pub struct Carrier<'a> {
 impl Carrier<'_> {
     pub fn carry_out(&self, task: &Task) -> Outcome {
         let mut seen = Seen { heard: Instant::now(), moved: Instant::now(), marks: [0; 7] };
-        let mut desk = None;
+        let (mut desk, mut peer) = (None, Peer::default());
         match self.hand_in(task, &mut desk, &seen) {
             Ok(()) => {}
             Err(e) if e.message.contains(TAKES_NONE) => return Outcome::TakesNone,
@@ -103,7 +104,8 @@ impl Carrier<'_> {
                 Ok(told) => {
                     seen.note(&told.news);
                     (self.show)(&told.news);
-                    if let Some(outcome) = judge(&told, &seen, task.patience) {
+                    let outcome = judge(&told, &seen, task.patience);
+                    if let Some(outcome) = outcome.or_else(|| self.is_away(task, &mut peer, &seen)) {
                         if matches!(outcome, Outcome::Stuck(_)) {
                             // It would try for itself, as long as its warrant holds.
                             steer(self.work, task, Steer::Cancel);
@@ -136,6 +138,16 @@ impl Carrier<'_> {
         }
         let desk = desk.as_ref().expect("opened above");
         desk.ask(task.job, &|| self.is_enough(seen))
+    }
+
+    fn is_away(&self, task: &Task, peer: &mut Peer, seen: &Seen) -> Option<Outcome> {
+        let silence = peer.silence(seen.moved, || {
+            let (endpoint, identity) = (task.peer.clone(), self.work.identity.clone());
+            // One that refuses is there, also where it is too busy for one more session.
+            move || Desk::open(&endpoint, &identity).map_or_else(|e| e.exit != Exit::Unreachable, |_| true)
+        });
+        let text = || format!("{} does not answer, and nothing has moved for {} s", task.peer.name, LEASE.as_secs());
+        (silence >= LEASE).then(|| Outcome::Stuck(text()))
     }
 
     fn is_enough(&self, seen: &Seen) -> bool {

@@ -176,7 +176,7 @@ impl State {
         spec.options.buffer = Buffer::Never;
         let Host { endpoint, role, .. } = &self.hosts[host];
         let (sender, role) = (endpoint.clone(), *role);
-        let number = self.receiver_for(host, now_ms);
+        let number = self.receiver_for(host, page.is_none(), now_ms);
         let receiver = self.receivers[number].endpoint.clone();
         let at = |endpoint: &Endpoint, of: &Location| Location::Named {
             name: endpoint.name.clone(),
@@ -248,14 +248,16 @@ impl State {
         true
     }
 
-    /// The receiver that has the least to do; hosts begin with different ones, and pass over one that failed a moment ago.
-    fn receiver_for(&self, host: usize, now_ms: u64) -> usize {
+    /// The receiver that has the least to do; hosts begin with different ones, and pass over one that failed a moment ago. Where all wait
+    /// for one, one that did not fail is better.
+    fn receiver_for(&self, host: usize, is_alone: bool, now_ms: u64) -> usize {
         let pause = |number: &usize| self.receivers[*number].not_before_ms.saturating_sub(now_ms);
         let (all, are_all_wanted) = (0..self.receivers.len(), self.are_all_receivers_wanted());
         let key = |number: &usize| {
             let one = &self.receivers[*number];
             let is_spared = one.is_leaving && !are_all_wanted;
-            (is_spared, pause(number), one.tasks, (host + number) % self.receivers.len())
+            let failures = if is_alone { one.failures } else { 0 };
+            (is_spared, pause(number), failures, one.tasks, (host + number) % self.receivers.len())
         };
         all.min_by_key(key).unwrap_or(0)
     }

@@ -8,6 +8,10 @@ use cluster::Counts;
 use model::{Exit, JobId, TransferSpec};
 use net::Identity;
 use std::path::Path;
+use std::sync::Arc;
+
+/// The hosts of both sides.
+pub type Sites = (Option<Site>, Option<Site>);
 
 pub struct Work<'a> {
     pub job: JobId,
@@ -19,7 +23,7 @@ pub struct Work<'a> {
     pub do_fetch: bool,
     /// The hosts of both sides as their endpoints tell them at this moment, where they were not named: those that are new take part, and
     /// those that leave get no more.
-    pub look: &'a (dyn Fn() -> (Option<Site>, Option<Site>) + Sync),
+    pub look: Arc<dyn Fn() -> Sites + Send + Sync>,
     pub identity: Identity,
     pub state: &'a Path,
     /// Where the command is given at one of several hosts that share a coordinator.

@@ -10,9 +10,8 @@ use std::time::Duration;
 pub const PAUSE_MIN_SECONDS: u64 = 2;
 /// The fault comes in this part of an undisturbed copy's time: per thousand.
 const COMES: std::ops::Range<u64> = 100..700;
-/// How long a host counts as there that does not answer, or on which nothing moves: `docs/hosts.md`.
-const LEASE_OF_SENDER: f64 = 15.0;
-const LEASE_OF_RECEIVER: f64 = 60.0;
+/// How long a host counts as there that does not answer: `docs/hosts.md`.
+const LEASE_SECONDS: f64 = 15.0;
 /// How much longer than an undisturbed copy one may take, besides the lease.
 pub const SLOWER_MAX: f64 = 1.2;
 /// A stop that is one of minutes (F093).
@@ -53,7 +52,7 @@ impl Plan {
     }
 
     pub fn bound_seconds(&self, calm_seconds: f64) -> f64 {
-        SLOWER_MAX * calm_seconds + if self.host.is_sender { LEASE_OF_SENDER } else { LEASE_OF_RECEIVER }
+        SLOWER_MAX * calm_seconds + LEASE_SECONDS
     }
 }
 

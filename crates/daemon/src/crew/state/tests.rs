@@ -58,7 +58,7 @@ fn work<'a>(dir: &'a Path, spec: &'a TransferSpec, begun: &'a (dyn Fn(JobId) + S
         senders: Vec::new(),
         receivers: Vec::new(),
         do_fetch: false,
-        look: &|| (None, None),
+        look: Arc::new(|| (None, None)),
         identity: Identity::generate().unwrap(),
         state: dir,
         common: None,
@@ -188,6 +188,23 @@ fn a_silent_executor_is_blamed_itself_and_one_that_cannot_go_on_with_the_other_s
         let failures = (state.hosts[0].failures, state.receivers[task.receiver].failures);
         assert_eq!(failures, of_host_and_receiver, "{role:?}");
     }
+}
+
+#[test]
+fn a_job_that_ends_does_not_wait_for_an_endpoint_that_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut state, spec) = (with_left(dir.path(), 0), spec());
+    state.failed = Some(Error::new(Exit::Temporary, "no host is left"));
+    let (_hangs, until) = std::sync::mpsc::channel::<()>();
+    let until = Mutex::new(until);
+    let mut work = work(dir.path(), &spec, &|_| {});
+    work.look = Arc::new(move || {
+        let _ = until.lock().unwrap().recv();
+        (None, None)
+    });
+    let (started, state) = (Instant::now(), Mutex::new(state));
+    let crew = Crew { work: &work, list_bytes_max: 0, started, state, changed: Condvar::new() };
+    assert!(crew.look().is_none());
 }
 
 #[test]
