@@ -124,6 +124,13 @@ fn kind_of(exit: Exit) -> Kind {
     }
 }
 
+/// Where a text is no TOML, and why: without the lines around it.
+pub fn not_toml(text: &str, e: &toml::de::Error) -> String {
+    let before = text.get(..e.span().map_or(0, |span| span.start)).unwrap_or_default();
+    let (line, column) = (before.matches('\n').count(), before.chars().rev().take_while(|c| *c != '\n').count());
+    format!("line {}, column {}: {}", line + 1, column + 1, e.message().trim_end().replace('\n', "; "))
+}
+
 /// A path as it may stand in a message.
 pub fn shown(path: &Path) -> String {
     Escaped(path.as_os_str().as_encoded_bytes()).to_string()
@@ -147,6 +154,18 @@ mod tests {
         for exit in [Exit::Usage, Exit::Refused, Exit::Unreachable, Exit::Temporary, Exit::LimitCrossed, Exit::Fatal] {
             let error = Error::new(exit, "why").hint("what to do");
             assert_eq!(Error::from(transfer::Error::from(error.clone())), error);
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_in_one_line_with_its_place() {
+        for (text, told) in [
+            ("a = 1\nb = [1\n", "line 2, column 7: unclosed array, expected `]`"),
+            ("a = 'ä'\n[b\n", "line 2, column 3: unclosed table, expected `]`"),
+            ("a = 1\na = 2\n", "line 2, column 1: duplicate key"),
+        ] {
+            let error = toml::from_str::<toml::Table>(text).unwrap_err();
+            assert_eq!(not_toml(text, &error), told);
         }
     }
 

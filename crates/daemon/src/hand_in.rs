@@ -14,7 +14,7 @@ use model::{Class, Exit, JobId, Location, Pin, TransferSpec, Warrant, mutant};
 use mover::session::{AskError, Client, Tuning};
 use net::Identity;
 use std::net::ToSocketAddrs;
-use transfer::{ConnectOptions, LEAVES_ROOT, job_id};
+use transfer::{ConnectOptions, LEAVES_ROOT, check_apart_there, job_id};
 use wire::handshake::feature;
 use wire::limits::{ORDER_ADDRESSES_MAX, ORDER_TRANSFER_BYTES_MAX};
 use wire::message::{AskTerms, Order, OrderAsk, OrderSteer, Revoke};
@@ -102,6 +102,7 @@ impl Desk {
 
     /// Durable at the endpoint when this returns.
     pub fn hand_in(&self, job: &HandIn<'_>, interrupt: &dyn Fn() -> bool) -> Result<()> {
+        check_ends(job)?;
         let is_plain = matches!(job.kind, Kind::Copy | Kind::Sync) && !is_beyond_copying(job.spec);
         if !is_plain && !self.client.knows(feature::ERRANDS).map_err(|e| Error::from_connect(&self.name, &e))? {
             let text = format!("{} is too old to move, compare, rehearse or follow in a client's name", self.name);
@@ -297,6 +298,16 @@ fn is_beyond_copying(spec: &TransferSpec) -> bool {
     spec.options.is_dry_run || spec.options.follow.is_some()
 }
 
+/// Refuses what would copy something into itself, or remove it after it was copied, where both ends are one endpoint,
+/// whatever it is called in the two.
+fn check_ends(job: &HandIn<'_>) -> Result<()> {
+    let TransferSpec { sources, destination, options, .. } = job.spec;
+    if job.kind == Kind::Check || job.executor.pin != job.peer.pin {
+        return Ok(());
+    }
+    Ok(check_apart_there(sources, destination, options.deletion.is_some())?)
+}
+
 /// What the other endpoint is to allow the one that carries the job out, and no more.
 fn warrant(job: &HandIn<'_>) -> Result<Warrant> {
     let paths: Vec<_> = match job.role {
@@ -365,6 +376,33 @@ mod tests {
         // One that is not over, and one of a status that this version does not know.
         assert!(told(Status::Running as u32, 1, "why").failure().is_none());
         assert_eq!(told(u32::MAX, 1, "why").status(), Status::Queued);
+    }
+
+    #[test]
+    fn a_job_within_one_endpoint_takes_nothing_into_itself_and_removes_no_source_whatever_the_endpoint_is_called() {
+        let endpoint = |name: &str, key: u8| Endpoint {
+            name: name.into(),
+            addresses: Vec::new(),
+            pin: Pin([key; 32]),
+            added: String::new(),
+        };
+        let (e, alias, other) = (endpoint("e", 1), endpoint("alias", 1), endpoint("other", 2));
+        let refusal = |kind: Kind, peer: &Endpoint, from: &str, to: &str| {
+            let at = |name: &str, path: &str| Location::Named { name: name.into(), path: path.into() };
+            let mut spec = TransferSpec::new(vec![at("e", from)], at(&peer.name, to));
+            spec.options.deletion = (kind == Kind::Sync).then_some(Deletion { is_at_root: true, removals_max: None });
+            let (job, role, warrant_id) = (JobId([1; 16]), Role::Sends, [0; 16]);
+            check_ends(&HandIn { job, kind, role, executor: &e, peer, spec: &spec, warrant_id }).err()
+        };
+        let into_itself = refusal(Kind::Copy, &alias, "a/", "a/copy/").unwrap();
+        assert_eq!(into_itself.exit, Exit::Usage);
+        assert_eq!(into_itself.message, "alias:a/copy/ is inside e:a/, which is to be copied");
+        let removed = refusal(Kind::Sync, &e, "a/b/", "a/").unwrap();
+        assert_eq!(removed.message, "e:a/b/ is inside e:a/, and would be removed with what is not in it");
+        assert!(refusal(Kind::Move, &e, "a", "a/b").is_some() && refusal(Kind::Copy, &e, "a", "b").is_none());
+        // What is compared stays as it is, and two endpoints have two roots.
+        assert_eq!(refusal(Kind::Check, &e, "a/", "a/b/"), None);
+        assert_eq!(refusal(Kind::Sync, &other, "a/b/", "a/"), None);
     }
 
     /// What an endpoint says of a job when its user has it go on: the user signs for what was asked, or not at all.

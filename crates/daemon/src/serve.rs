@@ -504,7 +504,10 @@ pub fn buffer_of(state_dir: &Path) -> Result<Option<PathBuf>> {
 
 fn listen(options: &ServeOptions) -> Result<Listener> {
     let failed = |e: net::Error| Error::from_net("serve", &e);
-    let listener = Listener::bind(&options.listen).map_err(failed)?;
+    let listener = Listener::bind(&options.listen).map_err(|e| match e.kind {
+        net::ErrorKind::NameNotResolved => failed(e).hint("listen on an address of this host, or on all: '[::]:7740'"),
+        _ => failed(e),
+    })?;
     if let Some(congestion) = &options.congestion {
         listener.set_congestion(congestion).map_err(failed)?;
     }

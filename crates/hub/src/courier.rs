@@ -4,21 +4,24 @@
 //! so that a distant endpoint is not waited for one order at a time; all of them end when there is nothing to do.
 //!
 //! Invariants:
-//! - An order whose fate is not known is not given again: the endpoint is asked what it has (`Word::Census`).
+//! - An order whose fate is not known is not given again: the endpoint is asked what it has (`Word::Census`), and one
+//!   that it misses is taken back before another attempt is given (`Errand::TakeBack`).
 //! - What is on its way to the endpoint is not sent again: each census asks for it until it has arrived, and more is asked for in a
 //!   round trip than can be said in one.
 //! - A census says what was true when it was asked for: orders taken later are not missed in it (`Census::as_of`).
 
+mod inbox;
+
 use crate::crews::{Crews, Outcome};
-use crate::order::{Attempt, warrant_id};
+use crate::order::{Attempt, order_id, warrant_id};
 use daemon::hand_in::{Desk, TAKES_NONE, Told};
 use daemon::{Endpoint, EndpointBook, Error};
+pub use inbox::Errand;
+use inbox::{DESKS, Inbox, RUNNERS_MAX};
 use model::order::Steer;
 use model::{Class, Exit, JobId, Pin};
 use net::Identity;
 use queue::Answer;
-use std::collections::{HashSet, VecDeque};
-use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,11 +29,6 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 use transfer::HostShare;
 
-/// Errands that are run at once over one session: it has 4 requests open at most, and one of them looks or is somebody's who asks.
-const RUNNERS_OF_DESK: usize = 3;
-/// An endpoint answers 8 requests of a client at once.
-const DESKS: usize = 2;
-const RUNNERS_MAX: usize = DESKS * RUNNERS_OF_DESK;
 /// How often an endpoint is asked that has orders of ours.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often one that has none, so that it is known whether it answers.
@@ -43,37 +41,6 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// The longest answer in a census; then it is not known what is missing.
 const TOLD_MAX: usize = 1024;
-
-pub enum Errand {
-    HandIn(Box<Attempt>),
-    /// Has it tried at once, with a new warrant.
-    Renew(Box<Attempt>),
-    Stop {
-        order: JobId,
-    },
-    /// Of an order that another endpoint carries out here.
-    Revoke {
-        order: JobId,
-    },
-    /// Of parts that several hosts had of a job that has ended: no host lets anybody in for them any more.
-    RevokeParts {
-        job: JobId,
-        parts: Vec<JobId>,
-    },
-    Forget {
-        order: JobId,
-    },
-    /// What may be changed of it.
-    Change {
-        order: JobId,
-        rate: Option<String>,
-        class: Option<Class>,
-    },
-    /// All that is known of an ended order.
-    Report {
-        order: JobId,
-    },
-}
 
 /// What a courier tells its hub.
 pub enum Word {
@@ -141,54 +108,6 @@ pub struct Courier {
     /// Orders of ours that are open there, as the hub knows it.
     pub open: AtomicUsize,
     is_over: AtomicBool,
-}
-
-#[derive(Default)]
-struct Inbox {
-    errands: VecDeque<Errand>,
-    /// What waits or is being run, of what needs saying once.
-    pending: HashSet<(Discriminant<Errand>, JobId)>,
-    runners: usize,
-    /// Errands that are being run, by desk.
-    busy: [usize; DESKS],
-    idle: usize,
-    is_looking: bool,
-    /// Look at once.
-    is_wanted: bool,
-}
-
-impl Errand {
-    /// What may be asked for again before it is done. Of two changes under way neither could be known to arrive last.
-    fn key(&self) -> Option<(Discriminant<Errand>, JobId)> {
-        match self {
-            Errand::Stop { order }
-            | Errand::Revoke { order }
-            | Errand::Forget { order }
-            | Errand::Report { order }
-            | Errand::Change { order, .. } => Some((discriminant(self), *order)),
-            Errand::RevokeParts { job, .. } => Some((discriminant(self), *job)),
-            Errand::HandIn(_) | Errand::Renew(_) => None,
-        }
-    }
-}
-
-impl Inbox {
-    /// Whether the errand is a new one.
-    fn take_in(&mut self, errand: Errand) -> bool {
-        let is_new = errand.key().is_none_or(|key| self.pending.insert(key));
-        if is_new {
-            self.errands.push_back(errand);
-        }
-        is_new
-    }
-
-    /// The next errand, and the desk that has room for it.
-    fn hand_out(&mut self) -> Option<(Errand, usize)> {
-        let desk = self.busy.iter().position(|busy| *busy < RUNNERS_OF_DESK)?;
-        let errand = self.errands.pop_front()?;
-        self.busy[desk] += 1;
-        Some((errand, desk))
-    }
 }
 
 /// Until the next look at an endpoint.
@@ -364,6 +283,8 @@ impl Courier {
             Errand::Renew(attempt) => self.renew(&attempt, at),
             Errand::Stop { order } if self.crews.stop(order) => {}
             Errand::Stop { order } => self.steer(order, Steer::Cancel, at),
+            Errand::TakeBack { job, attempt } => self.take_back(job, attempt, at),
+            Errand::Abandon { job, attempt } => self.abandon(job, attempt, at),
             // Its parts have warrants of their own, which end with them.
             Errand::Revoke { order } if self.crews.has(order) => {}
             Errand::Revoke { order } => {
@@ -382,6 +303,44 @@ impl Courier {
             Ok(told) => self.say(Word::Ended { order, told: Box::new(told), hosts: Vec::new() }),
             // The next census asks for it again.
             Err(e) if matches!(e.exit, Exit::Temporary | Exit::Unreachable | Exit::Interrupted) => self.lost(&e),
+            Err(_) => {}
+        }
+    }
+
+    /// What breaks a session may leave an order on its way over it. Taken back, it is there by now, or never comes.
+    fn take_back(&self, job: JobId, attempt: u32, at: usize) {
+        let order = order_id(job, attempt);
+        let desk = match self.desk_at(at) {
+            Ok(desk) => desk,
+            Err(e) => return self.lost(&e),
+        };
+        let stop = self.patience(ANSWER_MAX);
+        let asked = match desk.revoke(warrant_id(order), &stop) {
+            Err(e) if is_silent(&e, desk.is_open()) => Err(e),
+            // Where it cannot be written down, the job would wait for ever.
+            _ => desk.ask(order, &stop).map(drop),
+        };
+        match asked {
+            Err(e) if is_silent(&e, desk.is_open()) => self.lost(&e),
+            Err(e) if e.exit == Exit::Failed => self.say(Word::Answered { job, attempt, answer: Answer::Unknown }),
+            // It came after all, and goes on; or the next census misses it again.
+            _ => {}
+        }
+    }
+
+    /// What an endpoint has that carries out nothing any more comes to nothing, should it go on: others may have it.
+    fn abandon(&self, job: JobId, attempt: u32, at: usize) {
+        let desk = match self.desk_at(at) {
+            Ok(desk) => desk,
+            Err(e) => return self.lost(&e),
+        };
+        match desk.revoke(warrant_id(order_id(job, attempt)), &self.patience(ANSWER_MAX)) {
+            Ok(()) => {
+                let answer = Answer::TakesNone { text: TAKES_NONE.to_owned() };
+                self.say(Word::Answered { job, attempt, answer });
+            }
+            Err(e) if is_silent(&e, desk.is_open()) => self.lost(&e),
+            // The next look asks for it again.
             Err(_) => {}
         }
     }

@@ -10,7 +10,7 @@ use crate::rows::Report;
 use daemon::hand_in::Told;
 use model::order::Role;
 use model::{Exit, JobId};
-use queue::{Answer, Now, Status};
+use queue::{Answer, Health, Now, Status};
 use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -36,6 +36,7 @@ impl Owner {
             }
             Word::TakesNone { endpoint } => {
                 self.queue.takes_no_orders(&endpoint);
+                self.abandon(&endpoint);
                 if self.unheard.remove(&endpoint) {
                     self.group.heard.push(endpoint);
                 }
@@ -96,12 +97,33 @@ impl Owner {
                 .map(|(_, order)| (order.job, order.attempt))
                 .collect();
             for (job, attempt) in missing {
-                warn!(job = %job, attempt, endpoint, "the endpoint does not know the order");
-                self.queue.heard(now, job, attempt, Answer::Unknown);
+                // An endpoint that is both ends would let it in no more, had it come meanwhile: it would wait for ever.
+                let pin = |name: &str| self.book.get(name).ok().map(|known| known.pin);
+                let is_both = self.queue.get(job).is_some_and(|job| pin(&job.facts.from) == pin(&job.facts.to));
+                // It may be on its way yet: only what the endpoint takes no more is unknown there for good.
+                if is_both || self.courier(&endpoint).send(Errand::TakeBack { job, attempt }) {
+                    warn!(job = %job, attempt, endpoint, "the endpoint does not know the order");
+                }
+                if is_both {
+                    self.queue.heard(now, job, attempt, Answer::Unknown);
+                }
             }
         }
         if !self.unheard.contains(&endpoint) {
             self.queue.reached(&endpoint);
+        }
+    }
+
+    /// An endpoint that carries out nothing any more goes on with what it was given once it is started otherwise. Where
+    /// the other one lets it in for that no more, the job is free.
+    fn abandon(&mut self, endpoint: &str) {
+        let has_it = |order: &&Order| *order.endpoint == *endpoint && order.taken.is_some();
+        let left: Vec<_> = self.orders.values().filter(has_it).map(|order| (order.job, order.attempt)).collect();
+        for (job, attempt) in left {
+            let peer = self.queue.get(job).and_then(|job| job.peer().cloned());
+            if let Some(peer) = peer.filter(|peer| self.queue.health(peer).0 == Health::Up) {
+                self.courier(&peer).send(Errand::Abandon { job, attempt });
+            }
         }
     }
 
@@ -274,10 +296,14 @@ mod tests {
 
     /// From now on somebody takes what is sent to `a`, and says nothing.
     fn silence(dir: &Path) -> std::net::TcpListener {
+        silence_of(dir, "a")
+    }
+
+    fn silence_of(dir: &Path, endpoint: &str) -> std::net::TcpListener {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let book = daemon::EndpointBook::new(dir.join("endpoints"));
         let addresses = vec![silent.local_addr().unwrap().to_string()];
-        let known = daemon::Endpoint { addresses, ..book.get("a").unwrap() };
+        let known = daemon::Endpoint { addresses, ..book.get(endpoint).unwrap() };
         book.add(&known, daemon::endpoints::Replace::Always).unwrap();
         silent
     }
@@ -297,6 +323,67 @@ mod tests {
         says(&hub, "a", Vec::new());
         let status = hub.look(move |owner| owner.queue.get(job).map(|job| job.status)).unwrap();
         assert_eq!(status, Some(Status::Running), "the endpoint may get it yet");
+        hub.stop();
+    }
+
+    #[test]
+    fn an_order_that_its_endpoint_misses_is_taken_back_before_another_is_given() {
+        let dir = state();
+        let (job, _) = with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        says(&hub, "a", Vec::new());
+        assert!(is_on_its_way(&hub, Errand::TakeBack { job, attempt: 1 }));
+        let attempt = |hub: &Hub| hub.look(move |owner| owner.queue.get(job).map(|job| job.attempt)).unwrap();
+        assert_eq!(attempt(&hub), Some(1), "it may arrive yet, and both would run");
+        let word = Word::Answered { job, attempt: 1, answer: Answer::Unknown };
+        hub.inner.commands.send(Command::Heard(word)).unwrap();
+        until(|| {
+            says(&hub, "a", Vec::new());
+            attempt(&hub) == Some(2)
+        });
+        hub.stop();
+    }
+
+    /// It would not let itself in any more, had the order come meanwhile.
+    #[test]
+    fn an_order_whose_both_ends_are_the_endpoint_that_misses_it_is_not_taken_back() {
+        let dir = state();
+        let (job, _) = with_order(dir.path(), r#"{"source":"a:x","destination":"a:y"}"#);
+        let _silent = silence(dir.path());
+        let hub = start(dir.path(), Channels::default());
+        until(|| {
+            says(&hub, "a", Vec::new());
+            jobs(&hub)[0].attempt == 2
+        });
+        assert!(!is_on_its_way(&hub, Errand::TakeBack { job, attempt: 1 }));
+        hub.stop();
+    }
+
+    #[test]
+    fn an_order_of_an_endpoint_that_carries_out_nothing_any_more_is_left_to_the_other_one() {
+        let dir = state();
+        let (job, _) = with_order(dir.path(), r#"{"source":"a:x","destination":"b:y"}"#);
+        let _silent = [silence(dir.path()), silence_of(dir.path(), "b")];
+        let hub = start(dir.path(), Channels::default());
+        let takes_none = || {
+            let word = Word::TakesNone { endpoint: "a".to_owned() };
+            hub.inner.commands.send(Command::Heard(word)).unwrap();
+        };
+        let is_abandoned =
+            || hub.look(move |owner| owner.courier("b").has(&Errand::Abandon { job, attempt: 1 })).unwrap();
+        takes_none();
+        assert!(!is_abandoned(), "whether the other one answers is not known yet");
+        says(&hub, "b", Vec::new());
+        takes_none();
+        assert!(is_abandoned());
+        let answer = Answer::TakesNone { text: String::new() };
+        hub.inner.commands.send(Command::Heard(Word::Answered { job, attempt: 1, answer })).unwrap();
+        until(|| {
+            takes_none();
+            says(&hub, "b", Vec::new());
+            jobs(&hub)[0].executor.as_deref() == Some("b")
+        });
         hub.stop();
     }
 

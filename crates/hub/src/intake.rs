@@ -2,6 +2,7 @@
 //!
 //! Invariant: all of a submission or none: what can be wrong is looked at before anything is taken.
 
+use crate::events::rfc3339;
 use crate::job_file::{JobFile, Wish};
 use crate::owner::Owner;
 use crate::refusal::{changed_meanwhile, refused};
@@ -47,6 +48,7 @@ impl Owner {
         let new = || jobs.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(job, _)| job);
         self.check_room(new().map(|job| &job.wish.facts))?;
         for job in new() {
+            check_deadlines(&job.wish.facts, now)?;
             for after in &job.after {
                 match *after {
                     After::Job(id) => self.check_after(id, &job.owner)?,
@@ -243,13 +245,25 @@ impl Owner {
     }
 }
 
+/// A job that would be late before it is handed in was written down wrongly.
+fn check_deadlines(facts: &Facts, now: Now) -> Result<()> {
+    for (key, at) in [("finish_by", facts.finish_by), ("start_by", facts.start_by)] {
+        if let Some(at) = at.filter(|at| *at <= now.unix_ms) {
+            let text = format!("{key} is {}, which has passed: it is {} now", rfc3339(at), rfc3339(now.unix_ms));
+            return Err(Error::new(Exit::Usage, text).hint("name a moment to come, with its offset, or leave it out"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{PROJECTS_MAX, Submission};
     use crate::access::{Principal, Scopes};
+    use crate::events::rfc3339;
     use crate::scene::{anna, start, state};
-    use crate::{Channels, Hub, JobFile, Options};
-    use model::JobId;
+    use crate::{Channels, Hub, JobFile, Options, unix_ms};
+    use model::{Exit, JobId};
     use queue::{Limits, Verb};
     use std::time::Duration;
 
@@ -303,6 +317,29 @@ mod tests {
         let before = ids().unwrap();
         hub.steer(&anna(), before[0], Verb::Cancel, None).unwrap();
         assert_eq!(ids().unwrap(), before);
+        hub.stop();
+    }
+
+    #[test]
+    fn a_job_that_is_late_before_it_is_handed_in_is_refused_with_the_moment_that_was_read() {
+        let dir = state();
+        let hub = start(dir.path(), Channels::default());
+        let submit = |key: &str, at: i64| {
+            let text = format!(r#"{{"source":"a:x","destination":"b:y","{key}":"{}"}}"#, rfc3339(at));
+            hub.submit(&anna(), JobFile::from_json(&text).unwrap(), Some("once")).map(|taken| taken.id)
+        };
+        for key in ["finish_by", "start_by"] {
+            let refused = submit(key, 1_577_836_800_000).unwrap_err();
+            assert_eq!(refused.exit, Exit::Usage);
+            let read = format!("{key} is 2020-01-01T00:00:00Z, which has passed: it is 20");
+            assert!(refused.message.starts_with(&read), "{}", refused.message);
+        }
+        let soon = unix_ms() + 2000;
+        let taken = submit("finish_by", soon).unwrap();
+        while unix_ms() <= soon {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(submit("finish_by", soon).unwrap(), taken, "what was sent before is answered as it was then");
         hub.stop();
     }
 

@@ -5,6 +5,7 @@
 use crate::channels::{self, Notify};
 use crate::windows::Window;
 use crate::{Error, Result, strict};
+use daemon::error::not_toml;
 use model::name::{Escaped, relative_path, unescape};
 use model::order::Kind;
 use model::synthetic::{is_null, is_synthetic};
@@ -101,7 +102,7 @@ impl JobFile {
     /// From TOML.
     pub fn from_toml(text: &str) -> Result<JobFile> {
         let table: toml::Table =
-            toml::from_str(text).map_err(|e| wrong(format!("not TOML: {}", first_line(&e.to_string())), FIELDS))?;
+            toml::from_str(text).map_err(|e| wrong(format!("not TOML: {}", not_toml(text, &e)), FIELDS))?;
         JobFile::from_value(json_of(toml::Value::Table(table)))
     }
 
@@ -349,10 +350,6 @@ impl JobFile {
     }
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
-}
-
 /// A TOML value as the same JSON value; times become texts.
 fn json_of(value: toml::Value) -> Value {
     match value {
@@ -483,7 +480,7 @@ mod tests {
         }
         let labels: String = (0..40).map(|n| format!("l{n} = \"\"\n")).collect();
         assert!(wish(&format!("{PLAIN}[labels]\n{labels}")).unwrap_err().contains("at most 32 labels"));
-        assert!(wish("[").unwrap_err().contains("not TOML"));
+        assert_eq!(wish("a = 1\n[b\n").unwrap_err(), "not TOML: line 2, column 3: unclosed table, expected `]`");
         let list = r#"["copy", "a:x", "b:y", {}, null, null, null, [], null, null, null, [], {}, {}, null]"#;
         assert!(JobFile::from_json(list).unwrap_err().message.contains("object with keys"));
     }

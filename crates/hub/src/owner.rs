@@ -113,6 +113,27 @@ pub(crate) struct Order {
     pub renewed: Option<Instant>,
 }
 
+impl Order {
+    fn of_another_hub(job: &Job, endpoint: Arc<str>) -> Order {
+        Order {
+            job: job.id,
+            attempt: job.attempt,
+            endpoint,
+            taken: Some(0),
+            // That hub may have ended while it told it.
+            rate_due: Some(Instant::now()),
+            renewed: None,
+        }
+    }
+}
+
+/// Charges the owner of a job that no executor has for what it moved before the queue was read.
+fn remember(queue: &mut Queue, now: Now, job: &Job, [begun, last]: [i64; 2]) {
+    let spans = [(begun, last), (last, now.unix_ms)];
+    let [took_ms, ago_ms] = spans.map(|(from, to)| to.saturating_sub(from).max(0) as u64);
+    queue.remember(now, job, took_ms, ago_ms);
+}
+
 impl Owner {
     #[allow(clippy::too_many_arguments, reason = "made in one place, of all that the hub has")]
     pub fn new(
@@ -272,17 +293,17 @@ impl Owner {
         let (now, mut unusable, mut withdrawn) = (self.now(), 0, Vec::new());
         let mut orders = HashMap::new();
         let Owner { store, queue, posting, access, orders: before, .. } = self;
-        store.ended_since(now.unix_ms - CHARGED_FOR_MS, &mut |job, [begun, ended]| {
-            let [took_ms, ago_ms] =
-                [(begun, ended), (ended, now.unix_ms)].map(|(from, to)| to.saturating_sub(from).max(0) as u64);
-            queue.remember(now, job, took_ms, ago_ms);
-        })?;
+        store.ended_since(now.unix_ms - CHARGED_FOR_MS, &mut |job, times| remember(queue, now, job, times))?;
         store.open_jobs(&mut |stored| {
             let job = match stored {
                 Ok(stored) => {
                     posting.watch(stored.job.id, &stored.file);
                     if access.check_owner(&stored.wish).is_err() {
                         withdrawn.push(stored.job.id);
+                    }
+                    // What an executor has, the queue charges itself.
+                    if let Some(begun) = stored.begun.filter(|_| stored.job.role.is_none()) {
+                        remember(queue, now, &stored.job, [begun, stored.changed]);
                     }
                     stored.job
                 }
@@ -291,18 +312,10 @@ impl Owner {
                     return error!(job = why, "a job cannot be read and is left alone");
                 }
             };
-            if let Some(endpoint) = job.executor().cloned() {
+            if let Some(endpoint) = job.executor() {
                 let id = order_id(job.id, job.attempt);
-                let of_another_hub = || Order {
-                    job: job.id,
-                    attempt: job.attempt,
-                    endpoint,
-                    taken: Some(0),
-                    // That hub may have ended while it told it.
-                    rate_due: Some(Instant::now()),
-                    renewed: None,
-                };
-                orders.insert(id, before.get(&id).cloned().unwrap_or_else(of_another_hub));
+                let order = before.get(&id).cloned().unwrap_or_else(|| Order::of_another_hub(&job, endpoint.clone()));
+                orders.insert(id, order);
             }
             queue.restore(now, job);
         })?;
@@ -314,8 +327,11 @@ impl Owner {
         self.unheard.iter().for_each(|endpoint| self.queue.distrust(endpoint));
         self.store.schedules()?.into_iter().for_each(|stored| self.queue.put_schedule(stored.schedule));
         for missing in self.queue.missing() {
-            let has_succeeded = self.store.status(missing)? == Some(Status::Succeeded);
-            self.queue.after_ended(now, missing, has_succeeded);
+            match self.store.status(missing)? {
+                // It cannot be read, and is left alone: those that come after it wait for it.
+                Some(status) if !status.is_end() => {}
+                status => self.queue.after_ended(now, missing, status == Some(Status::Succeeded)),
+            }
         }
         // The hub before this one may have ended between taking a rule away and cancelling what it allowed.
         withdrawn.into_iter().for_each(|id| self.cancel_withdrawn(now, id));
@@ -442,10 +458,12 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::NewJob;
     use crate::scene::{anna, jobs, start, state, until};
-    use crate::{Channels, JobFile};
+    use crate::{Channels, Hub, JobFile, Options};
     use model::Exit;
     use rusqlite::Connection;
+    use std::path::Path;
 
     #[test]
     fn a_queue_that_cannot_be_read_back_is_read_again_and_takes_nothing_meanwhile() {
@@ -502,6 +520,58 @@ mod tests {
             (rests, alone, owner.owed.len())
         });
         assert_eq!(found.unwrap(), (true, 1, 0));
+        hub.stop();
+    }
+
+    /// What a hub before this one has left: jobs, each with its project and what more there is in its file.
+    fn left(dir: &Path, jobs: &[(&str, &str)], stand: impl Fn(u8, &mut Job)) {
+        let (mut new, mut changes) = (Vec::new(), Vec::new());
+        for (seq, (project, more)) in (1..).zip(jobs) {
+            let text = format!(r#"{{"source":"a:x","destination":"b:{seq}","project":"{project}"}}"#);
+            let wish = JobFile::from_json(&text).unwrap().wish("unix:0").unwrap();
+            let mut job = Job::new(JobId([seq; 16]), seq.into(), wish.facts.clone(), vec![]);
+            stand(seq, &mut job);
+            let body = text.replace('}', &format!("{more}}}"));
+            new.push(NewJob { id: job.id, seq: job.seq, wish, body, labels: vec![] });
+            changes.push(job);
+        }
+        Store::open(dir).unwrap().commit(&Group { new, changes, ..Group::default() }).unwrap();
+    }
+
+    #[test]
+    fn what_a_job_that_rests_had_moved_counts_for_its_owner_after_a_restart() {
+        let dir = state();
+        left(dir.path(), &[("greedy", ""), ("greedy", ""), ("modest", "")], |seq, job| {
+            if seq == 1 {
+                (job.status, job.attempt, job.has_begun) = (Status::Paused, 1, true);
+                job.work.bytes_done = 1 << 40;
+            }
+        });
+        // One at a time.
+        let limits = Limits { of_pair: 8, ..Limits::default() };
+        let hub = Hub::start(Options { limits, ..Options::new(dir.path().to_owned()) }).unwrap();
+        let stand = hub.look(|owner| {
+            ["a", "b"].iter().for_each(|endpoint| owner.queue.reached(endpoint));
+            let now = owner.now();
+            owner.queue.step(now);
+            [2, 3].map(|seq| owner.queue.get(JobId([seq; 16])).map(|job| job.status))
+        });
+        assert_eq!(stand.unwrap(), [Some(Status::Queued), Some(Status::Running)]);
+        hub.stop();
+    }
+
+    #[test]
+    fn what_comes_after_a_job_that_cannot_be_read_waits_for_it() {
+        let dir = state();
+        left(dir.path(), &[("p", r#","of-another-version":true"#), ("p", "")], |seq, job| {
+            if seq == 2 {
+                (job.status, job.reason) = (Status::Waiting, queue::Reason::Dependency);
+                job.after = vec![JobId([1; 16])];
+            }
+        });
+        let hub = start(dir.path(), Channels::default());
+        let stand = hub.look(|owner| owner.queue.get(JobId([2; 16])).map(|job| (job.status, job.reason)));
+        assert_eq!(stand.unwrap(), Some((Status::Waiting, queue::Reason::Dependency)));
         hub.stop();
     }
 

@@ -13,6 +13,9 @@ pub struct Stored {
     pub job: Job,
     pub file: JobFile,
     pub wish: Wish,
+    /// When it first began, if it has, and when it last changed; milliseconds since 1970.
+    pub begun: Option<i64>,
+    pub changed: i64,
 }
 
 pub struct Rewritten {
@@ -44,7 +47,7 @@ pub struct Report {
 }
 
 pub const COLUMNS: &str = "id, seq, owner, body, status, reason, text, hint, until, attempt, role, goal, failures, passes, \
-    is_switched, after, begun, code, files_listed, bytes_listed, is_listed, files_done, bytes_done";
+    is_switched, after, begun, code, files_listed, bytes_listed, is_listed, files_done, bytes_done, changed";
 
 /// A job of its row; in words why not.
 pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, String>> {
@@ -55,6 +58,7 @@ pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, Str
     let role: Option<String> = row.get(10)?;
     let goal: Option<String> = row.get(11)?;
     let after: String = row.get(15)?;
+    let (begun, changed): (Option<i64>, i64) = (row.get(16)?, row.get(23)?);
     let count = |index| row.get::<_, i64>(index).map(|value| value.max(0) as u64);
     let work = Work {
         files_listed: count(18)?,
@@ -84,12 +88,12 @@ pub fn of_row(row: &Row<'_>) -> rusqlite::Result<std::result::Result<Stored, Str
         failures: row.get(12)?,
         passes: row.get(13)?,
         is_switched: row.get(14)?,
-        has_begun: row.get::<_, Option<i64>>(16)?.is_some(),
+        has_begun: begun.is_some(),
         code: row.get(17)?,
         work,
     };
     let job = Job { id, seq: row.get::<_, i64>(1)? as u64, facts: wish.facts.clone(), state: state.into() };
-    Ok(Ok(Stored { job, file, wish }))
+    Ok(Ok(Stored { job, file, wish, begun, changed }))
 }
 
 pub fn insert(connection: &Connection, new: &NewJob, now: i64) -> rusqlite::Result<()> {

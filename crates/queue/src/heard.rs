@@ -4,7 +4,7 @@ use crate::calendar::Now;
 use crate::fault::{FAILURES_MAX, Fault, PASS_MS, PASSES_MAX, PROBE_MAX_MS, SPACE_MAX, SPACE_MS, pause_ms};
 use crate::job::Work;
 use crate::queue::{Action, Queue};
-use crate::slots::{Health, PARKED_MAX};
+use crate::slots::PARKED_MAX;
 use crate::status::{Goal, Reason, Status};
 use model::order::{self, Role};
 use model::{Exit, JobId};
@@ -109,13 +109,18 @@ impl Queue {
     fn goes_on(&mut self, now: Now, id: JobId, news: &News) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.job.work = news.work;
-        if news.work.files_done.max(news.work.bytes_done) > 0 {
+        let is_first_progress = news.work.files_done.max(news.work.bytes_done) > 0 && entry.job.failures > 0;
+        if is_first_progress {
             entry.job.failures = 0;
         }
         let (status, reason, role) = (entry.job.status, entry.job.reason, entry.job.role);
         let is_told = entry.job.text == news.text || now.ms < entry.since + TEXT_MS;
         self.charge(now, id);
         self.note_size(id);
+        if is_first_progress {
+            // Otherwise tries would be counted on from those before it after a restart.
+            self.note_change(id);
+        }
         if status == Status::Stopping {
             // The word to stop may have overtaken the order, or been lost.
             if news.status != Status::Stopping {
@@ -233,7 +238,8 @@ impl Queue {
         self.gone(now, id);
         if job.status == Status::Stopping {
             self.stopped(now, id);
-        } else if self.endpoints[other].takes_orders && self.endpoints[other].health == Health::Up && own != other {
+        } else if self.endpoints[other].takes_orders && own != other {
+            // That one may be away: it is waited for.
             self.place(now, id);
         } else {
             let text = format!("neither {} nor {} carries out jobs: {text}", job.facts.from, job.facts.to);

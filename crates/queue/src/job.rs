@@ -183,6 +183,11 @@ impl Job {
         self.role.map(|role| self.at(role))
     }
 
+    /// The other one.
+    pub fn peer(&self) -> Option<&Arc<str>> {
+        self.role.map(|role| if role == Role::Sends { &self.facts.to } else { &self.facts.from })
+    }
+
     pub fn at(&self, role: Role) -> &Arc<str> {
         match role {
             Role::Sends => &self.facts.from,

@@ -363,7 +363,8 @@ impl Queue {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let moved = if entry.job.facts.is_rehearsal { Work::default() } else { entry.job.work };
         let charge = moved.charge();
-        let more = charge - std::mem::replace(&mut entry.charged, charge);
+        // A count that fell is that of an executor that began anew: what was moved before stays charged.
+        let more = (charge - std::mem::replace(&mut entry.charged, charge)).max(0.0);
         let class = entry.job.facts.class;
         self.shares[entry.share].charge.add(more, now.ms);
         self.classes.entry(class).or_default().add(more, now.ms);

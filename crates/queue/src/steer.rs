@@ -6,7 +6,6 @@ use crate::queue::{Action, Queue};
 use crate::slots::Health;
 use crate::status::{Goal, Reason, Status, Verb};
 use crate::submit::Refused;
-use model::order::Role;
 use model::{Exit, JobId};
 
 const CANCELLED: &str = "cancelled; what was verified is kept";
@@ -113,9 +112,8 @@ impl Queue {
     /// stopped: it may be away, or not take it for the moment.
     pub(crate) fn revoke(&mut self, now: Now, id: JobId) {
         let Some(job) = self.get(id).filter(|job| job.is_ending()) else { return };
-        let Some(role) = job.role.filter(|_| !model::mutant::is_on("queue-cancels-without-revoking")) else { return };
-        let endpoint = if role == Role::Sends { &job.facts.to } else { &job.facts.from };
-        let (attempt, endpoint) = (job.attempt, endpoint.clone());
+        let peer = job.peer().filter(|_| !model::mutant::is_on("queue-cancels-without-revoking"));
+        let Some((attempt, endpoint)) = peer.map(|peer| (job.attempt, peer.clone())) else { return };
         if self.health(&endpoint).0 == Health::Up {
             self.actions.push(Action::Revoke { id, attempt, endpoint });
         }

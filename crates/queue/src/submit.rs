@@ -1,6 +1,7 @@
 //! Jobs that come in: new ones, those that are there already, and those that were there before a restart.
 
 use crate::calendar::Now;
+use crate::fault::CREDENTIALS_MS;
 use crate::heard::weight;
 use crate::job::Job;
 use crate::queue::Queue;
@@ -56,7 +57,7 @@ impl Queue {
         Ok(Taken::New)
     }
 
-    /// Charges an owner for a job that took `in_ms`, and ended `ago_ms` ago, before this queue began.
+    /// Charges an owner for a job that took `in_ms`, and ended or was put aside `ago_ms` ago, before this queue began.
     pub fn remember(&mut self, now: Now, job: &Job, in_ms: u64, ago_ms: u64) {
         let facts = &job.facts;
         if facts.is_rehearsal || !job.has_begun {
@@ -98,8 +99,10 @@ impl Queue {
         } else if status == Status::Paused {
             self.set_date(now, id);
         } else if status == Status::Waiting && reason == Reason::Credentials {
-            let text = self.get(id).map_or(String::new(), |job| job.text.clone());
-            self.wait_for_credentials(now, id, &text);
+            // As long as it had left: a whole wait more at each restart could be for ever.
+            let (text, until) = (as_written.text.clone(), as_written.until);
+            let left = until.map_or(CREDENTIALS_MS, |at| at.saturating_sub(now.unix_ms).max(0) as u64);
+            self.wait(now, id, Reason::Credentials, &text, Some(left.min(CREDENTIALS_MS)));
         } else {
             self.place(now, id);
         }

@@ -73,7 +73,8 @@ impl Cache {
     pub fn check(&self, reader: Option<Pin>, names: &[Name]) -> Result<()> {
         let asked = asked(names)?;
         self.origins.refresh(&asked.set, self.hold.is_over());
-        let note = self.origins.kept(&asked.set)?.note()?;
+        let kept = self.origins.found(&asked.set)?;
+        let note = kept.map(|kept| kept.note()).transpose()?.flatten();
         note.map_or(Ok(()), |(_, note)| admit(&note.name, &note.readers, reader))
     }
 

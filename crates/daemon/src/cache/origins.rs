@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A note counts as for anybody who fetches: signed by the key that is known, and never one with a lower serial.
-//! - However many ask, an origin is asked about a set once in `FRESH`, and so it is about a name that none knows. Whatever names they ask
-//!   for, it is searched once in `FRESH`.
+//! - However many ask, an origin is asked about a set once in `FRESH`, and so it is about a name that none knows; where
+//!   one that may know it is away, once in `AWAY`. Whatever names they ask for, it is searched once in `FRESH`.
 //! - Nobody waits for origins that had no part in a set while others have it.
 //! - A name that no origin knows leaves nothing behind, and a set that nobody asks for leaves no catalogue in memory.
 
@@ -23,17 +23,20 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use tracing::warn;
 use transfer::{ConnectOptions, Means, Peer, Peers};
 
 /// What an origin said of a set counts for so long.
 const FRESH: Duration = Duration::from_secs(10);
-/// An origin that could not be searched is not dialled for that again before this time has passed.
+/// An origin that could not be searched, or asked about a set that is not known here, is not dialled for that again
+/// before this time has passed.
 const AWAY: Duration = Duration::from_secs(2);
 /// Everybody else waits while one is searched, at an origin whose storage stands still too.
 const SEARCH_MAX: Duration = Duration::from_secs(300);
+/// How often whoever waits looks whether the cache ends.
+const WAIT: Duration = Duration::from_millis(20);
 /// An origin that was away, or did not have a set, is searched again after this time.
 const SEARCHED_AGAIN: Duration = Duration::from_secs(300);
 /// A set that nobody has asked for this long is not held in memory.
@@ -94,7 +97,7 @@ struct State {
     asked: Option<Instant>,
     searched: Option<Instant>,
     holders: Vec<Location>,
-    /// No origin had it when they were asked.
+    /// No origin had it when they were asked, or whoever may have it could not be asked.
     absent: Option<Error>,
     /// The pages of the catalogue.
     pages: Vec<String>,
@@ -104,12 +107,13 @@ struct State {
 
 impl State {
     fn is_fresh(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.elapsed() < FRESH)
+        let is_away = self.absent.as_ref().is_some_and(|e| e.exit != Exit::SourceFileNotFound);
+        self.asked.is_some_and(|asked| asked.elapsed() < if is_away { AWAY } else { FRESH })
     }
 
     /// What came of looking it up. Of a set that is known no absence counts: an origin may lack a part of it for a while.
     fn take(&mut self, found: &Result<OfSet>, is_known: bool) {
-        self.absent = found.as_ref().err().filter(|e| e.exit == Exit::SourceFileNotFound && !is_known).cloned();
+        self.absent = found.as_ref().err().filter(|_| !is_known).cloned();
         if found.is_ok() || self.absent.is_some() {
             (self.now, self.asked) = (found.as_ref().ok().cloned(), Some(Instant::now()));
         }
@@ -138,6 +142,11 @@ impl Origins {
     /// What is kept of a set.
     pub fn kept(&self, name: &str) -> Result<Kept> {
         Kept::below(&self.state, name)
+    }
+
+    /// The same, where something is.
+    pub fn found(&self, name: &str) -> Result<Option<Kept>> {
+        Kept::found(&self.state, name)
     }
 
     /// A set as its origins have it now; as they had it last, where none of them can be reached.
@@ -314,7 +323,7 @@ impl Origins {
 
     /// Directories of an origin that hold sets, as they were a moment ago: anybody can make up names of which none is there.
     fn searched(&self, number: usize, is_over: &AtomicBool) -> Result<Vec<Vec<u8>>> {
-        let mut searched = self.searched[number].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut searched = self.last_search(number, is_over)?;
         let is_fresh = |(at, found): &&Searched| at.elapsed() < if found.is_ok() { FRESH } else { AWAY };
         if let Some((_, found)) = searched.as_ref().filter(is_fresh) {
             return found.clone();
@@ -322,6 +331,20 @@ impl Origins {
         let found = self.search(&self.known.endpoints[number], is_over);
         *searched = Some((Instant::now(), found.clone()));
         found
+    }
+
+    /// Waits for a search that is under way, as long as the cache does not end.
+    fn last_search(&self, number: usize, is_over: &AtomicBool) -> Result<MutexGuard<'_, Option<Searched>>> {
+        loop {
+            match self.searched[number].try_lock() {
+                Ok(searched) => return Ok(searched),
+                Err(TryLockError::Poisoned(searched)) => return Ok(searched.into_inner()),
+                Err(TryLockError::WouldBlock) if is_over.load(Relaxed) => {
+                    return Err(Error::new(Exit::Temporary, "this cache is shutting down; try again later"));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::park_timeout(WAIT),
+            }
+        }
     }
 
     /// Directories that hold sets.
@@ -473,6 +496,45 @@ mod tests {
         let at = || origins.searched[0].lock().unwrap().as_ref().map(|(at, _)| *at);
         let failed = at();
         assert_eq!((origins.searched(0, &is_over).unwrap_err(), at()), (why, failed), "it is not dialled at once");
+    }
+
+    #[test]
+    fn whoever_waits_while_an_origin_is_searched_does_not_outstay_the_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let (origins, is_over) = (origins(&directory, &["a"]), AtomicBool::new(false));
+        let under_way = origins.searched[0].lock().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| origins.searched(0, &is_over));
+            std::thread::park_timeout(3 * WAIT);
+            let has_waited = !waiting.is_finished();
+            is_over.store(true, Relaxed);
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while !waiting.is_finished() && Instant::now() < deadline {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            let is_let_go = waiting.is_finished();
+            drop(under_way);
+            assert_eq!(waiting.join().unwrap().unwrap_err().exit, Exit::Temporary);
+            assert!(has_waited && is_let_go);
+        });
+    }
+
+    #[test]
+    fn origins_that_are_away_are_not_dialled_again_at_once_for_a_name_that_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        // It has no address: whoever asks it fails.
+        let (origins, is_over) = (origins(&directory, &["a"]), Arc::default());
+        let away = origins.set(NAME, &is_over).unwrap_err();
+        assert_ne!(away.exit, Exit::SourceFileNotFound);
+        let ask_at = |asked| {
+            let slot = origins.sets.lock().unwrap()[NAME].clone();
+            slot.state.lock().unwrap().asked = asked;
+            origins.set(NAME, &is_over)
+        };
+        // What would be found now is not looked for yet.
+        bring(&origins);
+        assert_eq!(ask_at(Some(Instant::now() + IDLE)).unwrap_err(), away);
+        assert_eq!(ask_at(Instant::now().checked_sub(AWAY)).unwrap().0.note.name, NAME);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::hold::{Content, DIRECTORY, Hold, OfSet, SetNow, name_of};
 use super::sink::Blobs;
 use super::*;
+use crate::sets::Kept;
 use model::selection::Listed;
 use model::set::{Catalogue, Note, SetFile};
 use model::{
@@ -175,4 +176,25 @@ fn a_set_goes_to_its_readers_alone() {
     let only = Readers::Only(vec![Pin([1; 32])]);
     assert!(admit("a", &only, Some(Pin([1; 32]))).is_ok() && admit("a", &Readers::Public, None).is_ok());
     assert!(admit("a", &only, Some(Pin([2; 32]))).is_err() && admit("a", &only, None).is_err());
+}
+
+#[test]
+fn a_look_whether_a_set_may_be_fetched_leaves_nothing_behind_and_heeds_a_note_that_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, state) = (directory.path().join("root"), directory.path().join("state"));
+    std::fs::create_dir(&root).unwrap();
+    let (options, key) = (CacheOptions { origins: Vec::new(), size_bytes: 1000 }, Identity::generate().unwrap());
+    let cache = Cache::open(&root, &options, &key, &state).unwrap();
+    let check = |name: &str| cache.check(None, &model::name::relative_path(name.as_bytes()).unwrap());
+    for name in ["a/b", "a/c", "a/d/.thalweg-set"] {
+        check(name).unwrap();
+    }
+    assert!(!state.exists(), "nobody knows them");
+    let kept = Kept::below(&state, "a/b").unwrap();
+    let readers = Readers::Only(vec![Pin([1; 32])]);
+    let note = Note { readers, key: net::note::public_key(&key, "a/b").write(), ..set(b"content").0.note.clone() };
+    let signed = net::note::sign(note.write(), &[(&key, "a/b")]).write();
+    kept.keep(signed.as_bytes(), &kept.lock().unwrap()).unwrap();
+    assert_eq!(check("a/b").unwrap_err().exit, Exit::Refused);
+    check("a/c").unwrap();
 }

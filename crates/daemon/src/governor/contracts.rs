@@ -9,7 +9,7 @@
 //!
 //! Not here: holding jobs to it (`super`).
 
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result, not_toml, shown};
 use crate::private_file::{self, Existing};
 use crate::trust::make_private_directory;
 use model::pace::Timetable;
@@ -198,11 +198,11 @@ impl ContractBook {
             return Ok(Contracts::default());
         };
         let wrong = |why: &str| {
-            Error::new(Exit::Usage, format!("{}: {}", shown(&self.path), why.trim_end()))
+            Error::new(Exit::Usage, format!("{}: {why}", shown(&self.path)))
                 .hint("correct the file, or remove it; `thalweg contract` writes it")
         };
         let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
-        let read: Contracts = toml::from_str(text).map_err(|e| wrong(&e.to_string()))?;
+        let read: Contracts = toml::from_str(text).map_err(|e| wrong(&not_toml(text, &e)))?;
         let mut error = match read.understood() {
             Ok(_) => return Ok(read),
             Err(error) => error,

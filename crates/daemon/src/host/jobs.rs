@@ -25,7 +25,7 @@ pub struct Jobs {
 #[derive(Default)]
 struct OpenJobs {
     /// Held for look-ups only. A client may run one job twice at once: the second attempt, while the first has not
-    /// noticed its end. The older attempt stands first.
+    /// noticed its end, or while what the first left in the buffer is brought to its place. The older one stands first.
     by_name: Mutex<HashMap<JobName, Vec<OpenJob>>>,
     changed: Condvar,
 }
@@ -53,10 +53,13 @@ impl Jobs {
         Arc::new(JobObserver { name, record, open: self.open.clone() })
     }
 
-    /// Ends the job's record by `end`; of two attempts with one name, the older one's.
+    /// Ends the job's record by `end`; of several attempts with one name, that of the one whose data path has just let
+    /// go, and where all are in use, the oldest one's.
     pub fn end(&self, name: JobName, end: impl FnOnce(&JobRecord)) {
-        let job =
-            self.open.lock().get(&name).and_then(|jobs| jobs.iter().find(|job| !job.is_ended).map(OpenJob::record));
+        let by_name = self.open.lock();
+        let open = by_name.get(&name).into_iter().flatten().filter(|job| !job.is_ended);
+        let job = open.min_by_key(|job| (job.is_orphan(), job.unused_since.is_none())).map(OpenJob::record);
+        drop(by_name);
         if let Some(record) = job {
             end(&record);
             self.open.change(name, record.number, |job| job.is_ended = true);
@@ -142,5 +145,54 @@ impl Drop for JobObserver {
     fn drop(&mut self) {
         self.record.flush();
         self.open.change(self.name, self.record.number, |job| job.unused_since = Some(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Books;
+    use super::*;
+    use crate::events::EventLog;
+    use crate::history::History;
+    use crate::transfer_log::TransferLog;
+    use model::TransferOptions;
+    use mover::session::Grant;
+    use wire::handshake::Direction;
+    use wire::message::Open;
+
+    #[test]
+    fn an_end_is_that_of_the_attempt_whose_data_path_has_just_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Arc::new(TransferLog::open(&dir.path().join("log")).unwrap());
+        let history = Arc::new(History::open(&dir.path().join("ledger.db"), Pin([1; 32])).unwrap());
+        let events = Arc::new(EventLog::new(dir.path(), "h"));
+        let (pin, id, jobs) = (Pin([2; 32]), JobId([3; 16]), Jobs::default());
+        let grant = Grant { pin, name: "c".into(), account: "serve".into(), may_write: true, warrant: None };
+        let name = (pin, id, Direction::ClientSends as u32);
+        let open = || {
+            let books = Books { log: log.clone(), events: events.clone(), history: history.clone() };
+            let (open, options) = (Open::default(), TransferOptions::default());
+            let record = JobRecord::begin(books, "h", &grant, id, Direction::ClientSends, &open, &options);
+            (record.number, jobs.add(name, record))
+        };
+        let ended = || {
+            let mut number = None;
+            jobs.end(name, |record| number = Some(record.number));
+            number
+        };
+        // It waits for what an earlier attempt left, which is carried on meanwhile.
+        let ((waiting, waits), (carried_on, carries_on)) = (open(), open());
+        drop(carries_on);
+        assert_eq!(ended(), Some(carried_on));
+        assert_eq!(ended(), Some(waiting));
+        drop(waits);
+        assert!(jobs.open.lock().is_empty());
+        // The end of one that was refused after it had been opened never comes.
+        drop(open().1);
+        let (running, runs) = open();
+        let long_ago = Instant::now().checked_sub(ORPHAN_AFTER);
+        jobs.open.lock().get_mut(&name).unwrap()[0].unused_since = long_ago;
+        assert_eq!(ended(), Some(running));
+        drop(runs);
     }
 }

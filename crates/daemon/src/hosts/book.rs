@@ -175,7 +175,8 @@ impl HostBook {
         for host in hosts.iter_mut().filter(|host| host.is_shared) {
             // Whoever is there renews a lease, and no two clocks are compared.
             let silent = self.records.silent_seconds(&seen_key(&host.name))?;
-            host.seen = host.seen.take().zip(silent).map(|(seen, silent)| Seen { heard: now() - silent, ..seen });
+            let heard = silent.map(|silent| now().saturating_sub(silent));
+            host.seen = host.seen.take().zip(heard).map(|(seen, heard)| Seen { heard, ..seen });
         }
         Ok(hosts)
     }

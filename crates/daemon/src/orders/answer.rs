@@ -10,8 +10,9 @@ use model::name::{Escaped, unescape};
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::progress::Counts;
 use model::{Class, JobId, Pin, TransferSpec};
-use mover::session::Grant;
+use mover::session::{Grant, Mandate};
 use std::net::SocketAddr;
+use std::time::Instant;
 use wire::limits::{ORDER_FAILURES_MAX, ORDER_TRANSFER_BYTES_MAX, ORDERS_TOLD_MAX, PATH_BYTES_MAX};
 use wire::message::{Order, OrderAsk, OrderEnded, OrderEvents, OrderFailure, OrderNews, OrderSteer};
 use wire::{CloseCode, Message, Refusal, bounded};
@@ -23,8 +24,8 @@ impl Orders {
     pub fn answer(&self, host: &dyn Ground, grant: &Grant, message: Message) -> Refused<(Vec<Message>, u32)> {
         match message {
             Message::Order(order) => {
-                let record = record_of(host, grant, order)?;
-                Ok((Vec::new(), self.take(record)?))
+                let (record, mandate) = record_of(host, grant, order)?;
+                Ok((Vec::new(), self.take_in(record, &mandate)?))
             }
             Message::OrderSteer(steer) => {
                 self.steer_by(host, grant, steer)?;
@@ -76,8 +77,8 @@ fn job_of(bytes: &[u8]) -> Refused<JobId> {
     JobId::from_slice(bytes).ok_or_else(|| malformed("a job id that is not 16 bytes long"))
 }
 
-/// Checks an order, and all that it asks of this endpoint.
-fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> {
+/// Checks an order, and all that it asks of this endpoint; with the warrant that came with it.
+fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<(Record, Mandate)> {
     if grant.warrant.is_some() {
         return Err(Refusal::new(CloseCode::Forbidden, "a warrant does not allow handing in jobs"));
     }
@@ -100,10 +101,13 @@ fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> 
     let spec: TransferSpec = serde_json::from_str(&order.transfer)
         .map_err(|e| Refusal::new(CloseCode::Forbidden, &format!("the transfer cannot be read: {e}")))?;
     reach::check(kind, role, &spec)?;
-    reach::check_warrant(&order.warrant, grant.pin, host.pin(), peer, job)?;
+    if peer == host.pin() && kind != Kind::Check {
+        check_apart(&spec)?;
+    }
+    let mandate = reach::check_warrant(&order.warrant, grant.pin, host.pin(), peer, job)?;
     host.may_order(grant.pin, kind, role, &spec)?;
     let peer = Peer { name: order.peer_name, pin: peer.to_string(), addresses };
-    Ok(Record {
+    let record = Record {
         v: Record::VERSION,
         job: job.to_string(),
         owner: grant.pin.to_string(),
@@ -121,7 +125,14 @@ fn record_of(host: &dyn Ground, grant: &Grant, order: Order) -> Refused<Record> 
         reason: Reason::None.word().to_owned(),
         text: String::new(),
         ended: None,
-    })
+    };
+    Ok((record, mandate))
+}
+
+/// Both ends are here. A client of an earlier commit does not look.
+fn check_apart(spec: &TransferSpec) -> Refused<()> {
+    let apart = transfer::check_apart_there(&spec.sources, &spec.destination, spec.options.deletion.is_some());
+    apart.map_err(|e| Refusal::new(CloseCode::Forbidden, &e.text))
 }
 
 fn told((_, id): Key, job: &mut Job, ask: &OrderAsk) -> Vec<Message> {
@@ -130,7 +141,9 @@ fn told((_, id): Key, job: &mut Job, ask: &OrderAsk) -> Vec<Message> {
     let ended = job.record.ended.as_ref().filter(|_| job.record.status().is_end());
     // A list does not say what failed: its client has yet to ask for that.
     let is_all = |ended: &Ended| ask.wants_events || ended.code == 0 && ended.files_failed == 0;
-    job.live.is_told |= ended.is_some_and(is_all);
+    if ended.is_some_and(is_all) {
+        job.live.told.get_or_insert_with(Instant::now);
+    }
     if let Some(ended) = ended.filter(|_| ask.wants_events) {
         messages.push(events(number, id, ended).into());
     }
@@ -240,9 +253,18 @@ fn order_of(record: &Record) -> Order {
 mod tests {
     use super::*;
     use crate::orders::record::tests::record;
+    use model::Location;
     use model::quantity::Rate;
     use std::time::Duration;
     use transfer::Sample;
+
+    #[test]
+    fn an_order_within_one_endpoint_that_would_go_into_its_own_source_is_refused() {
+        let at = |path: &str| Location::Named { name: "e".to_owned(), path: path.as_bytes().to_vec() };
+        assert!(check_apart(&TransferSpec::new(vec![at("a/")], at("b/"))).is_ok());
+        let refused = check_apart(&TransferSpec::new(vec![at("a/")], at("a/copy/"))).unwrap_err();
+        assert_eq!(refused.code, CloseCode::Forbidden);
+    }
 
     #[test]
     fn an_attempt_has_reached_what_it_found_there_and_before_its_first_byte_it_says_what_it_does() {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use transfer::trees::{self, Answers, Chosen, Delivery, Met, Tree};
-use transfer::{ConnectOptions, Direction, Ended, Error, Kind as Why, Peer, Peers, Sample, Use, Way};
+use transfer::{ConnectOptions, Direction, Ended, Error, Kind as Why, Peer, Peers, Sample, Use, Way, reason};
 use wire::limits::ORDER_FAILURES_MAX;
 
 /// Whether what was copied may leave its source now.
@@ -289,8 +289,8 @@ impl Kept {
             return;
         }
         let message = match one.is_unread {
-            true => one.why.to_owned(),
-            false => format!("kept at the source: {}", one.why),
+            true => reason(one.why).to_owned(),
+            false => format!("kept at the source: {}", reason(one.why)),
         };
         self.failures.push(Failure { path: trees::join(source, one.path), kind: one.kind, message });
     }
@@ -324,7 +324,7 @@ impl Differences {
                 self.unread += 1;
                 self.is_named_missing |= record.path.is_empty() && *kind == FailureKind::NotFound;
                 let side = if *side == 0 { "source" } else { "destination" };
-                (&record.path, *kind, format!("cannot be read at the {side}: {text}"))
+                (&record.path, *kind, format!("cannot be read at the {side}: {}", reason(text)))
             }
         };
         self.different += u64::from(!matches!(met, Met::Unread { .. }));

@@ -11,6 +11,8 @@
 //!
 //! Invariants:
 //! - A job is acknowledged when it is durable, and goes on until it ends, whoever is there: after a restart too.
+//! - A client that does not know whether its order arrived takes the warrant back here, and asks for the job: either it
+//!   is there, or it never comes.
 //! - A job belongs to the key that handed it in; to every other it does not exist.
 //! - What is done with this endpoint's files needs the rights of its owner at that moment; with the other's, a warrant.
 //! - No other host is asked while the jobs are locked: whoever steers one waits for small files to be written at most.
@@ -27,12 +29,13 @@ mod run;
 mod schedule;
 
 use crate::error::Result;
-use crate::warrant::now;
+use crate::warrant::{TakenBack, now};
 pub use ground::Ground;
 use model::order::{Reason, Status, Steer};
 use model::pace::Timetable;
 use model::{Class, JobId, Pin, TransferSpec};
 use mover::Memory;
+use mover::session::Mandate;
 use net::Identity;
 use record::{Ended, ORDERS_MAX, Record, Store};
 use std::collections::HashMap;
@@ -51,6 +54,10 @@ const BYTES_OF_ACCOUNT_MAX: usize = 16 << 20;
 const BYTES_MAX: usize = 128 << 20;
 /// How long an end that its client was not told of makes no room for jobs of other clients.
 const UNTOLD_SECONDS: u64 = 86_400;
+/// And one that it was told of: the answer may be lost with a connection that breaks, and the client asks again.
+const UNHEARD: Duration = Duration::from_secs(600);
+/// Ends that leave for one order. Each waits for storage, and everybody else for that.
+const LEAVING_MAX: usize = 64;
 
 type Key = (Pin, JobId);
 type Refused<T> = std::result::Result<T, Refusal>;
@@ -60,6 +67,7 @@ pub struct Orders {
     host: Weak<dyn Ground>,
     identity: Identity,
     memory: Memory,
+    taken_back: TakenBack,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -69,6 +77,22 @@ struct State {
     jobs: HashMap<Key, Job>,
     is_stopping: bool,
     threads: usize,
+}
+
+/// Jobs that are kept, and how much they may be.
+struct Held {
+    jobs: usize,
+    bytes: usize,
+    jobs_max: usize,
+    bytes_max: usize,
+}
+
+/// An end that may leave; that of the lowest rank is first.
+struct Leaver {
+    rank: (bool, u64),
+    key: Key,
+    bytes: usize,
+    is_of_account: bool,
 }
 
 #[derive(Clone)]
@@ -94,8 +118,8 @@ struct Live {
     not_before: Option<Instant>,
     /// The same for whoever asks, in seconds since 1970.
     until: u64,
-    /// Its client was told all of its end.
-    is_told: bool,
+    /// When its client was first told all of its end.
+    told: Option<Instant>,
     /// Attempts in a row that came to nothing.
     failures: u32,
     waits_since: Option<Instant>,
@@ -118,7 +142,8 @@ impl Orders {
             }
             state.jobs.insert(key, Job::new(record));
         }
-        Ok(Arc::new(Orders { store, host, identity, memory, state: Mutex::new(state), changed: Condvar::new() }))
+        let (taken_back, state, changed) = (TakenBack::new(state_dir), Mutex::new(state), Condvar::new());
+        Ok(Arc::new(Orders { store, host, identity, memory, taken_back, state, changed }))
     }
 
     /// Ends what runs, in order; it goes on when the endpoint does. True when all ended in time.
@@ -148,18 +173,29 @@ impl Orders {
     }
 
     /// Takes a job in, or finds the one that it already is. Returns which attempt it is.
-    fn take(&self, record: Record) -> Refused<u32> {
+    fn take_in(&self, record: Record, mandate: &Mandate) -> Refused<u32> {
         let key = record.key().ok_or_else(|| Refusal::new(CloseCode::Malformed, "an order without a job"))?;
         let mut state = self.lock();
+        // Under the lock: whoever took the warrant back and then asks for the job sees what came before that.
+        self.taken_back.check(mandate)?;
         let known = state.jobs.get(&key).map(|job| (job.record.status(), job.record.attempt, job.live.is_running));
         let mut record = record;
         match known {
             Some((status, attempt, is_running)) if is_running || !status.is_end() => {
-                // The same command again: it goes on, under the newer warrant.
+                // The same command again: it goes on, under the newer warrant. One that was told to stop has ended for
+                // whoever said so, and begins anew with what is asked for now.
+                if status == Status::Stopping {
+                    self.check_room(&mut state, key, &record)?;
+                }
                 self.change(&mut state, key, |job| {
                     (job.record.warrant, job.record.peer) = (record.warrant, record.peer);
                     match status {
-                        Status::Stopping => job.go_on(),
+                        Status::Stopping => {
+                            job.go_on();
+                            job.live.is_outdated |= job.record.transfer != record.transfer;
+                            job.record.transfer = record.transfer;
+                            job.ends = job.record.ends();
+                        }
                         Status::Paused | Status::Waiting if !is_running => job.queue(),
                         _ => {}
                     }
@@ -204,34 +240,15 @@ impl Orders {
 
     /// Makes room for a job, which may take the place of its own end.
     fn check_room(&self, state: &mut State, key: Key, record: &Record) -> Refused<()> {
-        let account = |job: &Job| job.record.account == record.account;
-        loop {
-            let others = || state.jobs.iter().filter(|(other, _)| **other != key).map(|(_, job)| job);
-            let bytes = |jobs: &mut dyn Iterator<Item = &Job>| jobs.map(|job| job.record.weight()).sum::<usize>();
-            let of_account = || others().filter(|job| account(job));
-            let is_share_used = of_account().count() >= OF_ACCOUNT_MAX
-                || bytes(&mut of_account()) + record.weight() > BYTES_OF_ACCOUNT_MAX;
-            let is_full = others().count() >= ORDERS_MAX || bytes(&mut others()) + record.weight() > BYTES_MAX;
-            if !is_share_used && !is_full {
-                return Ok(());
-            }
-            // Ends that were told, or that nobody asked for in time, make room; if there are none, other ends of this
-            // client do. Work that is open does not.
-            let is_own = |other: &Key, job: &Job| other.0 == key.0 && job.record.status().is_end();
-            let ended = state.jobs.iter().filter(|(other, job)| {
-                **other != key && (job.makes_room() || is_own(other, job)) && (account(job) || !is_share_used)
-            });
-            let ended_at = |job: &Job| job.record.ended.as_ref().map_or(0, |ended| ended.at);
-            let oldest = ended.min_by_key(|(_, job)| (!job.makes_room(), ended_at(job)));
-            let Some(oldest) = oldest.map(|(key, _)| *key) else {
-                let whose = format!("the clients of ticket {}", record.account);
-                let whose = if is_share_used { &whose[..] } else { "all clients together" };
-                let many = "have as many jobs here that are open, or ended and not looked at, as they are allowed";
-                return Err(Refusal::new(CloseCode::Busy, &format!("{whose} {many}; try again later")));
-            };
-            if let Some(job) = state.jobs.remove(&oldest) {
+        let leaving = state.leaving(key, record)?;
+        for end in leaving.iter().take(LEAVING_MAX) {
+            if let Some(job) = state.jobs.remove(end) {
                 let _ = self.store.remove(&job.record);
             }
+        }
+        match leaving.len() <= LEAVING_MAX {
+            true => Ok(()),
+            false => Err(Refusal::new(CloseCode::Busy, "many ended jobs have to make room for this one; try again")),
         }
     }
 
@@ -330,6 +347,71 @@ impl Orders {
     }
 }
 
+impl State {
+    /// What leaves for a job: ends that make room, the oldest first; if there are none, other ends of its client. Work
+    /// that is open stays.
+    fn leaving(&self, key: Key, record: &Record) -> Refused<Vec<Key>> {
+        let mut share = Held { jobs: 0, bytes: 0, jobs_max: OF_ACCOUNT_MAX, bytes_max: BYTES_OF_ACCOUNT_MAX };
+        let mut all = Held { jobs: 0, bytes: 0, jobs_max: ORDERS_MAX, bytes_max: BYTES_MAX };
+        let mut ends = Vec::new();
+        for (other, job) in self.jobs.iter().filter(|(other, _)| **other != key) {
+            let (bytes, is_of_account) = (job.record.weight(), job.record.account == record.account);
+            all.add(bytes);
+            if is_of_account {
+                share.add(bytes);
+            }
+            let makes_room = job.makes_room();
+            if makes_room || other.0 == key.0 && job.record.status().is_end() {
+                let ended_at = job.record.ended.as_ref().map_or(0, |ended| ended.at);
+                ends.push(Leaver { rank: (!makes_room, ended_at), key: *other, bytes, is_of_account });
+            }
+        }
+        ends.sort_unstable_by_key(|end| end.rank);
+        let (wanted, mut leaving) = (record.weight(), Vec::new());
+        // Where its account has too much, ends of others are of no use.
+        for is_for_share in [true, false] {
+            ends.retain(|end| {
+                let leaves = match is_for_share {
+                    true => end.is_of_account && !share.has_room(wanted),
+                    false => !all.has_room(wanted),
+                };
+                if leaves {
+                    leaving.push(end.key);
+                    all.remove(end.bytes);
+                    if end.is_of_account {
+                        share.remove(end.bytes);
+                    }
+                }
+                !leaves
+            });
+        }
+        let has_share = share.has_room(wanted);
+        if has_share && all.has_room(wanted) {
+            return Ok(leaving);
+        }
+        let whose = format!("the clients of ticket {}", record.account);
+        let whose = if has_share { "all clients together" } else { &whose[..] };
+        let many = "have as many jobs here that are open, or whose end they may not have heard, as they are allowed";
+        Err(Refusal::new(CloseCode::Busy, &format!("{whose} {many}; try again later")))
+    }
+}
+
+impl Held {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.jobs < self.jobs_max && self.bytes + bytes <= self.bytes_max
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.jobs += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.jobs -= 1;
+        self.bytes -= bytes;
+    }
+}
+
 impl Job {
     fn new(record: Record) -> Job {
         Job { ends: record.ends(), record, live: Live::default() }
@@ -356,12 +438,12 @@ impl Job {
         self.live.until = 0;
     }
 
-    /// Whether it ended, and its client knows that or has not asked for long. A hub that does not find the end of its
-    /// order has the job done again.
+    /// Whether it ended, and its client knows that by now or has not asked for long. A hub that does not find the end
+    /// of its order has the job done again.
     fn makes_room(&self) -> bool {
         let is_old = |ended: &Ended| now().saturating_sub(ended.at) >= UNTOLD_SECONDS;
         let status = self.record.status();
-        let is_known = self.live.is_told || status == Status::Cancelled;
+        let is_known = self.live.told.is_some_and(|told| told.elapsed() >= UNHEARD) || status == Status::Cancelled;
         status.is_end() && (is_known || self.record.ended.as_ref().is_none_or(is_old))
     }
 

@@ -8,7 +8,7 @@ use model::order::{Kind, Role};
 use model::synthetic::{self, Generated};
 use model::{Class, Exit, JobId, Location, Pin, TransferOptions, TransferSpec, mutant};
 use mover::Memory;
-use mover::session::{Client, Roster, Who};
+use mover::session::{Client, Mandate, Roster, Who};
 use mover::shares::Holder;
 use net::Identity;
 use std::io;
@@ -185,7 +185,7 @@ fn as_io(refusal: &Refusal) -> io::Error {
 
 /// A warrant that a client hands in: its own, for this endpoint to use at the other one, for this job. That of somebody else,
 /// whom this endpoint may work for as well, would lend that one's rights to whoever got hold of it.
-pub fn check_warrant(credential: &[u8], owner: Pin, own: Pin, peer: Pin, job: JobId) -> Result<(), Refusal> {
+pub fn check_warrant(credential: &[u8], owner: Pin, own: Pin, peer: Pin, job: JobId) -> Result<Mandate, Refusal> {
     let refused = |text| Err(Refusal::new(CloseCode::Authentication, text));
     let mandate = warrant::check(credential, own, peer)?;
     if mandate.issuer != owner && !mutant::is_on("hand-in-any-warrant") {
@@ -194,7 +194,7 @@ pub fn check_warrant(credential: &[u8], owner: Pin, own: Pin, peer: Pin, job: Jo
     if mandate.warrant.job != job {
         return refused("the warrant is for another job");
     }
-    Ok(())
+    Ok(mandate)
 }
 
 /// What the job may be at all, before it is taken.

@@ -2,13 +2,16 @@
 
 use super::record::tests::record;
 use super::*;
-use model::{TransferOptions, TransferSpec};
+use crate::warrant::sign;
+use model::order::{Kind, Role};
+use model::warrant::Verbs;
+use model::{TransferOptions, TransferSpec, Warrant};
 use mover::session::Grant;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use store::open::{OpenSink, OpenSource};
 use wire::Message;
-use wire::message::OrderAsk;
+use wire::message::{Order, OrderAsk};
 
 /// Of a client that was struck off.
 const GONE: Pin = Pin([77; 32]);
@@ -80,6 +83,20 @@ pub(super) fn book(dir: &tempfile::TempDir) -> Arc<Orders> {
     Orders::open(dir.path(), Weak::<Anything>::new(), identity, Memory::new(1 << 20)).unwrap()
 }
 
+/// What lets this endpoint in at the other one.
+fn warrant(job: JobId, id: u8) -> Warrant {
+    let (holder, audience, verbs) = (Anything.pin(), Pin([2; 32]), Verbs { write: true, ..Verbs::default() });
+    let (not_before, expires, paths) = (now(), now() + 600, vec![b"y".to_vec()]);
+    Warrant { holder, audience, job, verbs, not_before, expires, id: [id; 16], paths }
+}
+
+impl Orders {
+    /// Under a warrant that nobody took back.
+    pub(super) fn take(&self, record: Record) -> Refused<u32> {
+        self.take_in(record, &Mandate { warrant: warrant(JobId([0; 16]), 0), issuer: Pin([3; 32]) })
+    }
+}
+
 fn of(owner: u8, job: u16, account: &str) -> Record {
     let mut id = [0; 16];
     id[..2].copy_from_slice(&job.to_le_bytes());
@@ -96,6 +113,33 @@ fn told(orders: &Orders, owner: u8, job: Option<&Record>) -> Refused<Vec<Message
 
 fn state(orders: &Orders, record: &Record) -> Status {
     orders.lock().jobs[&record.key().unwrap()].record.status()
+}
+
+/// Its session broke while it was on its way, and its client may have given another attempt since.
+#[test]
+fn an_order_that_arrives_after_its_client_took_it_back_is_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let (orders, client) = (book(&dir), Identity::generate().unwrap());
+    let grant = Grant { pin: client.pin(), name: "n".into(), account: "a".into(), may_write: true, warrant: None };
+    let hand_in = |number: u8| {
+        let order = Order {
+            number: 1,
+            job_id: vec![number; 16],
+            role: Role::Sends as u32,
+            peer_pin: vec![2; 32],
+            peer_name: "b".into(),
+            addresses: vec![b"[::1]:1".to_vec()],
+            warrant: sign(&client, warrant(JobId([number; 16]), number)),
+            transfer: record().transfer,
+            kind: Kind::Copy as u32,
+            own_name: "a".into(),
+        };
+        orders.answer(&Anything, &grant, order.into()).map(|(_, attempt)| attempt)
+    };
+    TakenBack::new(dir.path()).add("a", client.pin(), [1; 16]).unwrap();
+    assert_eq!(hand_in(1).unwrap_err().code, CloseCode::Authentication);
+    assert!(orders.lock().jobs.is_empty(), "it would be carried out beside the attempt that followed it");
+    assert_eq!(hand_in(2), Ok(1));
 }
 
 #[test]
@@ -143,13 +187,14 @@ fn one_account_cannot_fill_the_book_and_what_ended_makes_room() {
 
 /// A hub that does not find the end of its order has the job done again.
 #[test]
-fn an_end_makes_room_once_it_was_told_or_is_a_day_old() {
+fn an_end_makes_room_some_time_after_it_was_told_or_when_it_is_a_day_old() {
     let (day, hour) = (86_400, 3600);
-    for (name, age, code, is_asked, has_room) in [
-        ("nobody asked", hour, 0, false, false),
-        ("it is old", day, 0, false, true),
-        ("it was told", hour, 0, true, true),
-        ("what failed was not told", hour, 23, true, false),
+    for (name, age, code, told_ago, has_room) in [
+        ("nobody asked", hour, 0, None, false),
+        ("it is old", day, 0, None, true),
+        ("its client may not have heard it", hour, 0, Some(Duration::ZERO), false),
+        ("it was told", hour, 0, Some(UNHEARD), true),
+        ("what failed was not told", hour, 23, Some(UNHEARD), false),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let orders = book(&dir);
@@ -161,11 +206,44 @@ fn an_end_makes_room_once_it_was_told_or_is_a_day_old() {
             }
             orders.lock().jobs.insert(record.key().unwrap(), Job::new(record));
         }
-        if is_asked {
+        if let Some(ago) = told_ago {
+            told(&orders, 1, None).unwrap();
+            for job in orders.lock().jobs.values_mut() {
+                job.live.told = job.live.told.and_then(|at| at.checked_sub(ago));
+            }
+            // However often it asks, what counts is when it could hear it first.
             told(&orders, 1, None).unwrap();
         }
         assert_eq!(orders.take(of(2, 1, "a")).is_ok(), has_room, "{name}");
     }
+}
+
+/// Each that leaves waits for storage, and everybody who steers a job for that.
+#[test]
+fn few_ends_leave_for_one_order_and_none_for_one_that_has_no_room_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let ends = 2 * LEAVING_MAX + 1;
+    for job in 0..ends as u16 {
+        let mut record = of(1, job, "a");
+        cancelled(&mut record);
+        orders.lock().jobs.insert(record.key().unwrap(), Job::new(record));
+    }
+    let used: usize = orders.lock().jobs.values().map(|job| job.record.weight()).sum();
+    let of_weight = |owner: u8, weight: usize| {
+        let record = of(owner, 5000, "a");
+        Record { transfer: "x".repeat(weight - record.warrant.len()), ..record }
+    };
+    let open = of_weight(1, BYTES_OF_ACCOUNT_MAX - used);
+    orders.lock().jobs.insert(open.key().unwrap(), Job::new(open));
+    let hand_in = |weight: usize| {
+        let taken = orders.take(of_weight(2, weight)).map_err(|refusal| refusal.code);
+        (taken, orders.lock().jobs.len())
+    };
+    assert_eq!(hand_in(used + 1), (Err(CloseCode::Busy), 1 + ends));
+    assert_eq!(hand_in(used), (Err(CloseCode::Busy), 1 + ends - LEAVING_MAX));
+    assert_eq!(hand_in(used), (Err(CloseCode::Busy), 1 + ends - 2 * LEAVING_MAX));
+    assert_eq!(hand_in(used), (Ok(1), 2));
 }
 
 /// Whoever hands in many jobs and never asks for one is not refused: it loses its own oldest ends, and nobody else's.
@@ -383,6 +461,36 @@ fn the_same_order_again_is_the_same_job_and_after_its_end_the_next_attempt() {
     orders.steer(key, Steer::Cancel, None).unwrap();
     assert_eq!(orders.take(record.clone()), Ok(2));
     assert!(orders.lock().jobs[&key].record.ended.is_none());
+}
+
+/// As after Ctrl-C and at once the same command with another rate: what a job is called does not depend on that.
+#[test]
+fn the_same_order_with_other_options_is_the_same_job_and_one_that_stops_begins_anew_with_those() {
+    let dir = tempfile::tempdir().unwrap();
+    let orders = book(&dir);
+    let record = of(1, 1, "a");
+    let key = record.key().unwrap();
+    let with = |transfer: &str| Record { transfer: transfer.into(), ..record.clone() };
+    let again = |transfer: &str| {
+        assert_eq!(orders.take(with(transfer)), Ok(1));
+        let state = orders.lock();
+        let job = &state.jobs[&key];
+        (job.record.transfer.clone(), job.record.status(), job.live.wanted, job.live.is_outdated)
+    };
+    orders.take(with("slow")).unwrap();
+    {
+        let mut state = orders.lock();
+        let job = state.jobs.get_mut(&key).unwrap();
+        job.live.is_running = true;
+        job.record.set(Status::Running, Reason::None, "");
+    }
+    assert_eq!(again("fast"), ("slow".into(), Status::Running, None, false), "it keeps the rate that it has");
+    orders.steer(key, Steer::Cancel, None).unwrap();
+    assert_eq!(again("slow"), ("slow".into(), Status::Running, None, false), "the same begins nothing anew");
+    orders.steer(key, Steer::Cancel, None).unwrap();
+    assert_eq!(again("fast"), ("fast".into(), Status::Running, None, true));
+    orders.steer(key, Steer::Cancel, None).unwrap();
+    assert_eq!(orders.take(with(&"x".repeat(BYTES_OF_ACCOUNT_MAX))).unwrap_err().code, CloseCode::Busy);
 }
 
 #[test]

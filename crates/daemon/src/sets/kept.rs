@@ -58,10 +58,17 @@ impl Kept {
                 "a name has letters, digits, `.`, `-`, `_` and `/` between its parts, such as example.org/climate",
             ));
         }
-        let path = state.join("sets").join(name.replace('/', "%"));
+        let path = place_of(state, name);
         crate::trust::make_private_directory(state)?;
         crate::trust::make_private_directory(&state.join("sets"))?;
         Ok(Kept { directory: PrivateDirectory::make(&path)?, path, name: name.to_owned(), _in_use: None })
+    }
+
+    /// The same where something of the set is kept: nothing is made for a name that nobody knows.
+    pub fn found(state: &Path, name: &str) -> Result<Option<Kept>> {
+        let path = place_of(state, name);
+        let is_there = path.try_exists().map_err(|e| Error::of_file("open directory", &path, e))?;
+        is_there.then(|| Kept::below(state, name)).transpose()
     }
 
     pub fn name(&self) -> &str {
@@ -214,6 +221,10 @@ impl Kept {
         let written = self.directory.write_durably(NOTE, bytes);
         written.map_err(|e| Error::of_file("write", &self.path.join(NOTE), e))
     }
+}
+
+fn place_of(state: &Path, name: &str) -> PathBuf {
+    state.join("sets").join(name.replace('/', "%"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! What the courier makes of errands, and of what comes back.
 
 use super::*;
+use crate::job_file::JobFile;
+use daemon::endpoints::Replace;
+use daemon::{ServeOptions, Served, enrol};
+use model::order::Role;
 
 fn courier(dir: &tempfile::TempDir, book: &EndpointBook, words: SyncSender<Word>) -> Arc<Courier> {
     let identity = Identity::generate().unwrap();
@@ -90,4 +94,37 @@ fn an_endpoint_that_does_not_answer_in_time_is_away_although_its_session_goes_on
     assert!(text.contains("did not answer within 60 s"), "{text}");
     courier.stop();
     assert!(is_enough(ANSWER_MAX));
+}
+
+#[test]
+fn an_order_that_was_taken_back_comes_no_more_and_one_that_has_come_goes_on() {
+    let (dir, (words, said)) = (crate::scene::state(), std::sync::mpsc::sync_channel(8));
+    let book = EndpointBook::new(dir.path().join("endpoints"));
+    let courier = courier(&dir, &book, words);
+    std::fs::create_dir(dir.path().join("root")).unwrap();
+    let options = ServeOptions::new("127.0.0.1:0", dir.path().join("root"), dir.path().join("served"));
+    let served = Served::start(options).unwrap();
+    enrol(&served.ticket(), "a", &courier.identity, &book, Replace::Always).unwrap();
+    let job = JobId([1; 16]);
+    let hand_in = |attempt| {
+        let wish = JobFile::from_json(r#"{"source":"a:x","destination":"b:y"}"#).unwrap().wish("anna").unwrap();
+        let (kind, role, peer, spec) = (wish.kind, Role::Sends, "b".to_owned(), wish.spec);
+        courier.hand_in(&Attempt { job, attempt, kind, role, peer, spec, is_for_one: true, is_alone: false }, 0)
+    };
+    let hear = || said.recv_timeout(Duration::from_secs(60));
+    let answered = || match hear() {
+        Ok(Word::Answered { attempt, answer, .. }) => Some((attempt, answer)),
+        _ => None,
+    };
+    courier.take_back(job, 1, 0);
+    assert_eq!(answered(), Some((1, Answer::Unknown)));
+    let late = hand_in(1);
+    assert!(matches!(late, Some(Answer::Refused { code, .. }) if code == Exit::Authentication as i32), "{late:?}");
+    assert_eq!(hand_in(2), None);
+    assert!(matches!(hear(), Ok(Word::Taken { attempt: 2, .. })));
+    courier.take_back(job, 2, 0);
+    assert!(said.try_recv().is_err(), "it is there");
+    courier.abandon(job, 3, 0);
+    assert_eq!(answered(), Some((3, Answer::TakesNone { text: TAKES_NONE.to_owned() })));
+    courier.stop();
 }

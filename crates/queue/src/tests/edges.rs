@@ -185,6 +185,36 @@ fn a_rehearsal_is_charged_a_file_whatever_it_saw() {
 }
 
 #[test]
+fn what_an_order_moved_before_its_executor_began_anew_stays_charged() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    let mut charge = |bytes_done| {
+        let (status, reason) = (Status::Running, order::Reason::None);
+        let work = Work { bytes_done, ..Work::default() };
+        let news = News { status, reason, text: String::new(), until: None, work };
+        scene.queue.heard(scene.now, id, 1, Answer::News(news));
+        scene.queue.shares[0].charge.at(scene.now.ms)
+    };
+    let before = charge(1 << 40);
+    assert_eq!((before > 1e12, charge(0)), (true, before));
+    assert_eq!(charge(1 << 20), before + f64::from(1 << 20));
+}
+
+#[test]
+fn a_job_of_an_endpoint_that_takes_no_orders_waits_for_the_other_one() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    scene.queue.unreached(scene.now, "b", "off");
+    let (job, actions) = scene.hear(id, Answer::TakesNone { text: "none".into() });
+    assert_eq!((job.status, given(&actions)), (Status::Queued, vec![]));
+    assert!(scene.queue.why(id).unwrap().1.contains("b does not answer: off"));
+    scene.queue.reached("b");
+    assert_eq!(given(&scene.step()), [(id, Role::Fetches)]);
+}
+
+#[test]
 fn what_comes_after_a_job_that_failed_as_it_was_handed_in_fails_with_it() {
     let mut scene = Scene::new();
     let past = Some(scene.now.unix_ms - 1);

@@ -85,3 +85,38 @@ fn an_order_that_waits_at_its_executor_holds_up_its_pair_after_a_restart_too() {
     again.hear(id, ended(Exit::Done));
     assert_eq!(again.state(same).0, Status::Running);
 }
+
+#[test]
+fn a_restart_gives_no_more_time_for_new_credentials() {
+    const DAY: u64 = 86_400_000;
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    scene.hear(id, Answer::Refused { code: Exit::Authentication as i32, text: "no".into(), hint: String::new() });
+    scene.pass(8 * DAY);
+    let mut again = Scene { now: scene.now, ..Scene::new() };
+    again.queue.restore(again.now, scene.queue.get(id).unwrap().clone());
+    assert!(again.queue.take().0.is_empty(), "it stands as it was written down");
+    again.pass(5 * DAY);
+    assert_eq!(again.state(id), (Status::Waiting, Reason::Credentials));
+    again.pass(2 * DAY);
+    assert!(again.queue.is_empty(), "it waits 14 days in all");
+}
+
+/// Several hosts begin a job anew with each hub: that many restarts of one that gets on would end it.
+#[test]
+fn progress_after_tries_that_failed_is_written_down_once() {
+    let mut scene = Scene::new();
+    let id = scene.submit(|_| {});
+    scene.step();
+    scene.hear(id, Answer::Unknown);
+    assert_eq!((scene.queue.get(id).unwrap().attempt, scene.queue.get(id).unwrap().failures), (2, 1));
+    let mut written = |files_done| {
+        let (status, reason) = (Status::Running, order::Reason::None);
+        let work = Work { files_done, ..Work::default() };
+        let news = News { status, reason, text: String::new(), until: None, work };
+        scene.queue.heard(scene.now, id, 2, Answer::News(news));
+        scene.queue.take().0.iter().map(|job| job.failures).collect::<Vec<_>>()
+    };
+    assert_eq!([written(0), written(1), written(2)], [vec![], vec![0], vec![]]);
+}
