@@ -116,12 +116,11 @@ pub fn copy(
     let is_in_order = spec.is_sequential || source_order != Order::Any || receiver.facts.order != Order::Any;
     let first = spec.lanes.or(spec.lanes_first).unwrap_or_else(processors).max(1);
     let count = if is_in_order { 1 } else { first };
-    let is_fixed = is_in_order || spec.lanes.is_some();
     let run = {
         let (sender, receiver, ways, memory) = (sender.clone(), receiver.clone(), ways.clone(), spec.memory);
         move |number| run_lane(&sender, &receiver, number, &memory, &ways)
     };
-    let mut lanes = Lanes::start((&sender, &receiver), count, is_fixed, run);
+    let mut lanes = Lanes::start((&sender, &receiver), count, is_in_order || spec.lanes.is_some(), run);
     if lanes.count() == 0 {
         sender.cancel(CloseCode::Internal, "this host has no thread to spare");
     }
@@ -139,6 +138,7 @@ pub fn copy(
         receiver.stop(ending.clone());
     }
     let adapted = lanes.join();
+    receiver.forget_objects();
     progress.set_there(receiver.progress.here());
     let notes = receiver.progress.notes().into_iter().chain(ways.notes()).chain(source.notes()).chain(sink.notes());
     notes.for_each(|note| progress.note(note));

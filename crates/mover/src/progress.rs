@@ -91,7 +91,8 @@ pub struct Progress {
     pub counters: Counters,
     pub lanes: LaneCounts,
     pub is_listing_complete: AtomicBool,
-    /// Steps of work that moves nothing: blocks that are compared or read back, names that are linked, removed or finished.
+    /// Steps of work that moves nothing: blocks that are compared or read back, names that are linked, removed or finished, and times
+    /// that a listing was seen to get on, whether or not it found something.
     pub worked: AtomicU64,
     /// The other side's `mark`, as it last told.
     pub mark_there: AtomicU64,
@@ -327,9 +328,9 @@ impl LaneCells {
     }
 }
 
-/// The kernel's account of a thread, by which others than the thread itself can see how long it waited for a processor:
-/// reading it costs the lane nothing.
-struct Account {
+/// The kernel's account of a thread, by which others than the thread itself can see how long it had a processor, and waited for
+/// one: reading it costs the thread nothing.
+pub(crate) struct Account {
     file: File,
     /// What the thread had waited before this account began.
     before_ns: u64,
@@ -337,18 +338,27 @@ struct Account {
 
 impl Account {
     /// Of the calling thread; `None` where the kernel keeps none.
-    fn open() -> Option<Account> {
+    pub(crate) fn open() -> Option<Account> {
         let mut account = Account { file: File::open("/proc/thread-self/schedstat").ok()?, before_ns: 0 };
         account.before_ns = account.wait_ns()?;
         Some(account)
     }
 
-    /// `None` when the thread is gone. The second of three numbers is the time it could have run and did not.
+    /// How long it could have run and did not.
     fn wait_ns(&self) -> Option<u64> {
+        Some(self.number(1)?.saturating_sub(self.before_ns))
+    }
+
+    /// How long the thread ran since it began.
+    pub(crate) fn cpu_ns(&self) -> Option<u64> {
+        self.number(0)
+    }
+
+    /// One of three numbers; `None` when the thread is gone.
+    fn number(&self, place: usize) -> Option<u64> {
         let mut text = [0; 96];
         let length = self.file.read_at(&mut text, 0).ok()?;
-        let second = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?;
-        Some(second.parse::<u64>().ok()?.saturating_sub(self.before_ns))
+        std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(place)?.parse().ok()
     }
 }
 

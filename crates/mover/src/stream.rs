@@ -5,6 +5,7 @@
 use model::{Extent, ObjectId};
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Breaks a stream off from another thread: whoever waits in it comes back with an error.
@@ -21,6 +22,10 @@ pub struct Pulse {
     pub backlog_bytes: u64,
     /// What its windows let it send in a second; 0 where that is not known.
     pub window_bytes_per_second: u64,
+    /// The same if no packet of it stood in a queue: more than it carries, where others have a part of its path.
+    pub alone_bytes_per_second: u64,
+    /// Between which addresses, where that is known.
+    pub path: Option<(IpAddr, IpAddr)>,
     /// The shortest round trip lately.
     pub rtt_us_min: u32,
     /// How long ago the other end acknowledged something, or answered a probe.
@@ -173,6 +178,7 @@ impl Stream for net::DataStream {
 
     fn gauge(&self) -> Option<Gauge> {
         let aborter = self.aborter();
+        let path = Some((self.local_addr().ip(), self.peer_addr().ip()));
         Some(Arc::new(move || {
             let info = aborter.tcp_info()?;
             let under_way = u64::from(info.unacked_segments) * u64::from(info.mss_bytes);
@@ -182,11 +188,13 @@ impl Stream for net::DataStream {
                 0 => own_window,
                 there => own_window.min(there.into()),
             };
-            let window_bytes_per_second = window * 1_000_000 / u64::from(info.rtt_us.max(1));
+            let per_second = |rtt_us: u32| window * 1_000_000 / u64::from(rtt_us.max(1));
             Some(Pulse {
                 acknowledged_bytes: info.bytes_acked,
                 backlog_bytes,
-                window_bytes_per_second,
+                window_bytes_per_second: per_second(info.rtt_us),
+                alone_bytes_per_second: per_second(info.rtt_us_min),
+                path,
                 rtt_us_min: info.rtt_us_min,
                 last_ack_received_ms: info.last_ack_received_ms,
             })

@@ -2,7 +2,7 @@
 
 mod endpoint;
 
-use endpoint::{Endpoint, OpenHost, client, content, describe, endpoint, make_tree, serve};
+use endpoint::{Endpoint, OpenHost, client, content, describe, endpoint, make_tree, serve, serve_telling};
 use model::files::{Question, Record};
 use model::options::Fsync;
 use model::{DigestAlgorithm, Extent, FailureKind, JobId, ObjectId, Pin, SessionId, TransferOptions};
@@ -17,8 +17,8 @@ use net::{DataStream, DialOptions, Identity, Listener, ServerTls};
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use store::Shelf;
 use store::posix::{PosixSink, PosixSource, beneath};
+use store::{Found, Shelf, Source, SourceLane, SourceObject};
 use wire::data::{ChunkHeader, ChunkTrailer, Status, chunk_extra_bytes};
 use wire::frame::{FrameHeader, FrameType, HEADER_BYTES};
 use wire::handshake::{Direction, EXPORTER_LABEL, Join, feature};
@@ -193,6 +193,31 @@ fn a_job_is_not_finished_before_everything_listed_is_settled() {
     raw.say(Finish { job: 1, is_buffered: false });
     raw.hear_until(|message| matches!(message, Message::Finished(_)).then_some(()));
     assert!(dir.path().join("in/2").is_dir());
+}
+
+#[test]
+fn a_stream_that_comes_when_its_job_or_its_session_is_over_is_let_go_and_taken_for_no_intruder() {
+    let dir = tempfile::tempdir().unwrap();
+    // No directory can be made there, so the job is refused.
+    std::fs::write(dir.path().join("in"), "").unwrap();
+    let server = Server::new(Arc::new(OpenHost { root: dir.path().to_owned() }), Memory::default());
+    let (told, served) = mpsc::channel();
+    let endpoint = serve_telling(server, move |served| told.send(served).unwrap_or_default());
+    let refused = || loop {
+        if let Err(refusal) = served.recv_timeout(PATIENCE).unwrap() {
+            return refusal;
+        }
+    };
+    let mut raw = Raw::hello(&endpoint, feature::ALL);
+    raw.open(&TransferOptions::default());
+    raw.hear_refusal();
+    let late = raw.join();
+    assert_eq!(refused().code, CloseCode::NoProgress);
+    drop(late);
+    raw.say(message::Close { code: CloseCode::Done as u32, text: String::new() });
+    while raw.control.recv(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {}
+    let _late = raw.join();
+    assert_eq!(refused().code, CloseCode::NoProgress);
 }
 
 #[test]
@@ -619,6 +644,89 @@ fn an_endpoint_that_says_nothing_of_a_job_that_it_was_asked_for_is_no_progress()
     let ending = report.ending;
     let Ending::Cancelled { by_peer: false, refusal } = ending else { panic!("{ending}") };
     assert_eq!(refusal.code, CloseCode::NoProgress, "{refusal}");
+}
+
+/// Lists what there is, and comes to no end.
+struct Endless(Arc<dyn Source>);
+
+impl Source for Endless {
+    fn scan(&self, emit: &mut dyn FnMut(Found) -> bool) -> store::Result<()> {
+        self.0.scan(emit)?;
+        loop {
+            std::thread::park();
+        }
+    }
+
+    fn lane(&self) -> Box<dyn SourceLane> {
+        self.0.lane()
+    }
+
+    fn path(&self, object: &SourceObject) -> Vec<u8> {
+        self.0.path(object)
+    }
+
+    fn look_again(&self, object: &SourceObject) -> store::Result<SourceObject> {
+        self.0.look_again(object)
+    }
+}
+
+/// Has sources whose listing hangs.
+struct HungListing(OpenHost);
+
+impl Host for HungListing {
+    fn facts(&self) -> HostFacts {
+        self.0.facts()
+    }
+
+    fn authorise(&self, pin: Pin, credential: &[u8]) -> Result<Grant, Refusal> {
+        self.0.authorise(pin, credential)
+    }
+
+    fn open(
+        &self,
+        grant: &Grant,
+        job: JobId,
+        direction: Direction,
+        open: &Open,
+        options: &TransferOptions,
+    ) -> Result<Opened, Refusal> {
+        match self.0.open(grant, job, direction, open, options)? {
+            Opened::Send { source, is_single, observer } => {
+                Ok(Opened::Send { source: Arc::new(Endless(source)), is_single, observer })
+            }
+            opened => Ok(opened),
+        }
+    }
+
+    fn ended(&self, _: &Grant, _: JobId, _: Direction, _: &Progress, _: &Ending) {}
+}
+
+#[test]
+fn an_endpoint_whose_listing_stops_in_its_middle_is_no_progress() {
+    const FILES: u64 = 40;
+    let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    (0..FILES).for_each(|number| std::fs::write(from.path().join(format!("f{number}")), b"content").unwrap());
+    let host = HungListing(OpenHost { root: from.path().to_owned() });
+    let endpoint = serve(Server::new(Arc::new(host), Memory::default()));
+    let directory = Arc::new(beneath::open_directory(to.path()).unwrap());
+    let sink = Arc::new(PosixSink::new(directory.clone(), directory, None));
+    let spec = PullSpec {
+        id: JobId([1; 16]),
+        paths: vec![Vec::new()],
+        options: TransferOptions { fsync: Fsync::Never, ..TransferOptions::default() },
+        rename_to: None,
+        is_sequential: false,
+    };
+    let client = client(&endpoint, Some(2));
+    // Longer than anything takes that comes before it stops, also on a slow host.
+    client.set_no_progress_timeout(Duration::from_secs(3));
+    let began = Instant::now();
+    let report = client.pull(spec, sink, Progress::new(), None, &|| began.elapsed() > PATIENCE).unwrap();
+    let Ending::Cancelled { by_peer: false, refusal } = report.ending else { panic!("{}", report.ending) };
+    assert_eq!(refusal.code, CloseCode::NoProgress, "{refusal}");
+    assert!(refusal.text.contains("does not get on with listing the source"), "{refusal}");
+    let done = report.snapshot.counts.files_done;
+    assert!((1..FILES).contains(&done), "{done}");
 }
 
 #[test]

@@ -272,7 +272,7 @@ pub trait Sink: Send + Sync {
     fn lane(&self, is_published_at_once: bool) -> Result<Box<dyn SinkLane>>;
 
     /// Opens staging for an object that arrives chunk by chunk, and returns the journal that an earlier attempt left
-    /// under the same `stem` (letters and digits, at most 64). Two attempts at once never share staging: the second
+    /// under the same `stem` (letters, digits and hyphens, at most 64). Two attempts at once never share staging: the second
     /// gets fresh staging of its own and an empty journal.
     fn begin(&self, entry: &Entry, stem: &str) -> Result<(Arc<dyn StagedFile>, Vec<u8>)>;
 

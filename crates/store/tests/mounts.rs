@@ -57,6 +57,8 @@ fn a_path_into_what_is_mounted_is_refused_with_its_place() {
     let names = relative_path(b"t/mnt/new").unwrap();
     for refused in [
         Bounds::from(Mounts::Kept).resolve_directory(root.as_fd(), &names[..2]),
+        Bounds::from(Mounts::Kept).resolve_directory(root.as_fd(), &names),
+        Bounds::from(Mounts::Kept).resolve_directory(root.as_fd(), &relative_path(b"t/mnt/theirs").unwrap()),
         Bounds::from(Mounts::Kept).make_directories(root.as_fd(), &names, false),
         Bounds::from(Mounts::Kept).walk(root.as_fd(), &names[..2]),
     ] {

@@ -1,15 +1,16 @@
 //! That a copy within one place does not lie in what it copies, nor what it copies in what it removes: within this host, whatever links
-//! and mounts lead there, or within one server or bucket.
+//! and mounts lead there, or within one server, bucket or endpoint.
 
 use crate::error::{Error, Result};
 use model::Location;
 use model::name::Escaped;
+use model::selection::Selection;
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Refuses to copy a directory into itself, or anything onto itself, and to remove from a directory (`deletes`) what lies in it as the
 /// source. `is_single`: the source is one file.
@@ -22,6 +23,34 @@ pub fn check_apart(sources: &[Location], destination: &Location, is_single: bool
             _ => None,
         };
         pair.map_or(Ok(()), |pair| pair.check(deletes))?;
+    }
+    Ok(())
+}
+
+/// The same at one endpoint or on one remote host, whatever it is called in the two, before anybody has looked at what is
+/// there: by the text of the paths.
+pub fn check_apart_there(sources: &[Location], destination: &Location, deletes: bool) -> Result<()> {
+    sources.iter().filter_map(|source| Pair::unseen(source, destination)).try_for_each(|pair| pair.check(deletes))
+}
+
+/// Refuses a file of this host that is written while a source is copied in which it lies, unless it is left out.
+pub fn check_outside(sources: &[Location], selection: &Selection, file: &Path) -> Result<()> {
+    let place = resolved(file);
+    for source in sources {
+        let Location::Local(path) = source else { continue };
+        let (at, is_followed) = (Path::new(OsStr::from_bytes(path)), path.ends_with(b"/"));
+        let is_link = !is_followed && at.is_symlink();
+        let root = if is_link { link_itself(at) } else { resolved(at) };
+        let Ok(below) = place.strip_prefix(&root) else { continue };
+        // Rules see the name of a directory that is named itself.
+        let seen = match root.file_name().filter(|_| !is_followed) {
+            Some(name) => Path::new(name).join(below),
+            None => below.to_owned(),
+        };
+        if selection.takes(seen.as_os_str().as_bytes(), false, None) {
+            let message = format!("{} is inside {}, and would be copied before it is complete", shown(file), shown(at));
+            return Err(Error::request(message, "name a file outside the source"));
+        }
     }
     Ok(())
 }
@@ -93,6 +122,29 @@ impl Pair {
         }))
     }
 
+    /// Where nobody has looked. What a link leads to is not known, nor whether the source is a directory: what is none has
+    /// nothing in it either.
+    fn unseen(source: &Location, destination: &Location) -> Option<Pair> {
+        let [from, to] = [source, destination].map(Location::path);
+        let climbs = |path: &[u8]| path.split(|byte| *byte == b'/').any(|part| part == b"..");
+        if source.is_synthetic() || destination.is_synthetic() || climbs(from) || climbs(to) {
+            return None;
+        }
+        let (at, into) = (without_dots(from), without_dots(to));
+        let is_contents = |path: &[u8]| matches!(path, b"" | b".") || path.ends_with(b"/") || path.ends_with(b"/.");
+        let names_contents = is_contents(from);
+        let is_tree = names_contents || at != into || is_contents(to);
+        Some(Pair {
+            name: at.file_name().filter(|_| is_tree && !names_contents).map(OsStr::to_owned),
+            at,
+            into,
+            from_shown: source.to_string(),
+            to_shown: destination.to_string(),
+            is_tree,
+            names_contents,
+        })
+    }
+
     fn check(&self, deletes: bool) -> Result<()> {
         let Pair { at, into, from_shown, to_shown, .. } = self;
         if self.is_tree && into.starts_with(at) && (into != at || !self.names_contents) {
@@ -143,6 +195,10 @@ fn host_and_path(rest: &[u8]) -> (&[u8], &[u8]) {
 fn absolute(path: &[u8]) -> PathBuf {
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
     [OsStr::new("/")].into_iter().chain(names.map(OsStr::from_bytes)).collect()
+}
+
+fn without_dots(path: &[u8]) -> PathBuf {
+    Path::new(OsStr::from_bytes(path)).components().filter(|part| *part != Component::CurDir).collect()
 }
 
 /// The path without links and dots, as far as it exists.
@@ -237,6 +293,7 @@ fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::selection::Listed;
 
     fn local(path: &Path) -> Location {
         Location::Local(path.as_os_str().as_bytes().to_vec())
@@ -277,6 +334,71 @@ mod tests {
             assert_eq!(check_apart(&[at(from)], &at(to), false, true).is_ok(), is_right, "{from} to {to}");
             assert!(check_apart(&[at(from)], &at(to), false, false).is_ok(), "{from} to {to}");
         }
+    }
+
+    /// Nobody asks an endpoint what is there: the text of the paths is compared, whatever it is called in the two.
+    #[test]
+    fn within_one_endpoint_or_remote_host_it_is_the_same() {
+        let at = |text: &str| Location::parse(OsStr::new(text)).unwrap();
+        let check = |from: &str, to: &str, deletes| check_apart_there(&[at(from)], &at(to), deletes);
+        for (from, to) in [
+            ("e:a", "e:a"),
+            ("e:a", "other:a/"),
+            ("e:a/", "e:a"),
+            ("e:a/", "e:a/copy/"),
+            ("e:a/", "tw://h:1/./a//copy"),
+            ("e:a/.", "e:a/b"),
+            ("e:a", "e:a/new/deep"),
+            ("e:a/f", "e:a"),
+            ("e:f", "e:"),
+            ("e:", "e:copy"),
+            ("h:/a/", "h:/a/b"),
+        ] {
+            assert!(check(from, to, false).is_err(), "{from} to {to}");
+        }
+        for (from, to) in [
+            ("e:a", "e:ab"),
+            ("e:a/f", "e:a/g"),
+            ("e:a/b", "e:c/"),
+            ("e:", "e:null:"),
+            ("e:gen:1x1", "e:gen"),
+            ("h:/a/", "h:a/b"),
+            ("h:a/", "h:a/../b"),
+        ] {
+            assert!(check(from, to, true).is_ok(), "{from} to {to}");
+        }
+        for (from, to, is_right) in
+            [("e:a/b/", "e:a/", false), ("e:a/", "e:", false), ("e:a/b", "e:c", true), ("e:c/", "e:a", true)]
+        {
+            assert_eq!(check(from, to, true).is_ok(), is_right, "{from} to {to}");
+            assert!(check(from, to, false).is_ok(), "{from} to {to}");
+        }
+        let said = |from, to, deletes| check(from, to, deletes).unwrap_err().text;
+        assert_eq!(said("e:a/", "e:a/copy", false), "e:a/copy is inside e:a/, which is to be copied");
+        let removed = "e:a/b/ is inside e:a/, and would be removed with what is not in it";
+        assert_eq!(said("e:a/b/", "e:a/", true), removed);
+        assert_eq!(said("e:f", "e:f", false), "e:f and e:f are the same");
+    }
+
+    #[test]
+    fn a_file_that_is_written_meanwhile_does_not_lie_in_what_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("a/f"), b"x").unwrap();
+        std::os::unix::fs::symlink("a", at("link")).unwrap();
+        let check = |source: &str, file: &str| check_outside(&[local(&at(source))], &Selection::default(), &at(file));
+        for (source, file) in [("a", "a/m"), ("a/", "a/b/m"), ("a/f", "a/f"), ("link/", "a/m"), ("a", "link/b/m")] {
+            let error = check(source, file).unwrap_err();
+            assert!(error.kind == crate::error::Kind::Request && error.advice.is_some(), "{source} {file}");
+        }
+        for (source, file) in [("a", "am"), ("a/b", "a/m"), ("link", "a/m"), ("a/f", "a/m")] {
+            assert!(check(source, file).is_ok(), "{source} {file}");
+        }
+        let listed = Listed::new(vec![b"b".to_vec()]).ok();
+        let only_b = Selection { listed, ..Selection::default() };
+        assert!(check_outside(&[local(&at("a/"))], &only_b, &at("a/m")).is_ok(), "it is left out");
+        assert!(check_outside(&[local(&at("a/"))], &only_b, &at("a/b/m")).is_err());
     }
 
     /// A file of two names stands for a directory that is mounted in two places.

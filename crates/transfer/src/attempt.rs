@@ -49,7 +49,8 @@ impl Guide for Attempt<'_> {
     fn is_over(&self) -> bool {
         self.control.is_stopped()
             || self.control.is_out_of_time(self.started)
-            || self.spec.bounds.is_fail_fast && self.witness.has_failed()
+            // Nothing comes after the one object that a pipe takes.
+            || (self.spec.bounds.is_fail_fast || self.spec.destination == Location::Pipe) && self.witness.has_failed()
             || self.means.watcher.is_enough()
     }
 

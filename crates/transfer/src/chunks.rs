@@ -1,8 +1,8 @@
 //! How long the chunks of a transfer between hosts are: as was asked, or by the distance.
 //!
-//! Invariant: all attempts of a transfer have chunks of one length: what was staged in others would be sent again.
+//! Invariant: all attempts of a transfer have chunks of one length: what was staged in others has to be read back before it counts.
 //!
-//! Not here: what travels in chunks, and in which order (`mover`).
+//! Not here: what travels in chunks, in which order, and what is left of chunks of another length (`mover`).
 
 use model::options::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_FAR};
 use model::quantity::ByteCount;

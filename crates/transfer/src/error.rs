@@ -3,7 +3,7 @@
 //! Invariant: no text holds a secret or anything that could control a terminal.
 
 use model::name::Escaped;
-use model::{Exit, FailureKind, TransferSpec};
+use model::{Exit, FailureKind, Location, TransferSpec};
 use mover::session::{ConnectError, TAKEN_OVER};
 use mover::{CloseCode, Refusal};
 use net::ErrorKind;
@@ -57,6 +57,10 @@ pub enum Kind {
 }
 
 pub(crate) const PIPE_ADVICE: &str = "a copy through a pipe cannot be resumed: nothing was published";
+/// What standard output says of anything but its one file (`store::pipe`).
+pub(crate) const NO_TREE: &str = "standard output takes one file, not a tree";
+/// How advice begins that is of no use where the same cannot be sent again.
+const CONTINUES: &str = "the same command continues";
 const FORMS_ADVICE: &str =
     "a location is PATH, NAME:PATH, USER@HOST:PATH, tw://ADDR:PORT/PATH, `-`, gen:COUNTxSIZE or null:";
 const XROOTD_ADVICE: &str =
@@ -100,12 +104,29 @@ impl Error {
         }
     }
 
+    /// What came by a pipe cannot be sent again: nothing says that the same command goes on with it.
+    pub(crate) fn of_pipe(self) -> Error {
+        let advice = match self.advice {
+            Some(advice) => Some(match advice.find(CONTINUES) {
+                Some(at) => format!("{}{PIPE_ADVICE}", &advice[..at]),
+                None => advice,
+            }),
+            None => (self.kind == Kind::Temporary).then(|| PIPE_ADVICE.to_owned()),
+        };
+        Error { advice, ..self }
+    }
+
     /// What comes in by a pipe needs a name at the destination.
     pub(crate) fn no_name() -> Error {
         Error::request(
             "standard input has no name of its own",
             "name the file at the destination, such as lab:results.tar",
         )
+    }
+
+    pub(crate) fn directory_to_pipe(source: &Location) -> Error {
+        let text = format!("{source} is a directory: {NO_TREE}");
+        Error::request(text, "name a file; `thalweg ls` lists what is there")
     }
 
     /// A refusal that the endpoint `name` sent: of the session, or of a job.
@@ -330,9 +351,15 @@ fn way_out(text: &str) -> Option<&'static str> {
     }
 }
 
+/// The reason of a failure, as it stands behind the path of its object: that this was looked at need not be said.
+pub fn reason(text: &str) -> &str {
+    text.strip_prefix("look at: ").unwrap_or(text)
+}
+
 /// The operating system's words without the number that people cannot use.
 pub fn plain(cause: &impl Display) -> String {
     let text = cause.to_string();
+    let text = reason(&text);
     let end = text.rfind(" (os error").unwrap_or(text.len());
     Escaped(&text.as_bytes()[..end]).to_string()
 }
@@ -359,6 +386,29 @@ mod tests {
             assert!(!error.text.contains(['\u{1b}', '\u{202e}']), "{error:?}");
             assert_eq!(error.subject, "lab");
         }
+    }
+
+    #[test]
+    fn nothing_says_that_a_copy_from_a_pipe_goes_on() {
+        let full = Error::from_refusal("lab", &Refusal::new(CloseCode::NoSpace, "full")).of_pipe();
+        assert_eq!(full.advice, Some(format!("make room at the destination; {PIPE_ADVICE}")));
+        let lost = Error::new(Kind::Temporary, "", "lost");
+        for error in [lost.clone(), lost.advice("the same command continues where this one stopped")] {
+            assert_eq!(error.of_pipe().advice.as_deref(), Some(PIPE_ADVICE));
+        }
+        let refused = Error::new(Kind::Refused, "", "no").advice("name another path");
+        assert_eq!(refused.clone().of_pipe(), refused);
+        for code in CloseCode::ALL {
+            let advice = Error::from_refusal("lab", &Refusal::new(code, "why")).of_pipe().advice;
+            assert!(!advice.is_some_and(|advice| advice.contains(CONTINUES)), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_object_was_looked_at_for_is_not_said_behind_its_path() {
+        assert_eq!(reason("look at: Permission denied"), "Permission denied");
+        assert_eq!(plain(&"look at: Permission denied (os error 13)"), "Permission denied");
+        assert_eq!(plain(&"open file: Permission denied"), "open file: Permission denied");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A transfer that runs: started, looked at, steered, stopped and waited for.
 
+use crate::apart::check_outside;
 use crate::chunks::Chunks;
 use crate::control::{Control, Observed, Steering};
 use crate::ended::Ended;
@@ -35,6 +36,7 @@ impl Transfer {
         let job = means.peers.job().unwrap_or_else(|| route.job_id(&spec, identity.as_ref()));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
         let options = spec.options_at(now);
+        means.manifest.iter().try_for_each(|file| check_outside(&spec.sources, &options.selection, file))?;
         let wants_changes = options.tells_changes;
         let witness = Witness::new(means.manifest.as_deref(), options.digest, means.watcher.clone(), wants_changes)?;
         let control = Arc::new(Control::new(&spec, means.stop.clone()));

@@ -38,10 +38,11 @@ mod ended;
 mod handle;
 pub mod trees;
 
+pub use apart::check_apart_there;
 pub use connect::{ConnectOptions, Reach, connect_over};
 pub use control::{Observed, Phase, Steering};
 pub use ended::{Ended, HostShare};
-pub use error::{Error, Kind, LEAVES_ROOT, MAY_ONLY_READ, MAY_ONLY_WRITE, NOTHING_ELSE, Result, plain};
+pub use error::{Error, Kind, LEAVES_ROOT, MAY_ONLY_READ, MAY_ONLY_WRITE, NOTHING_ELSE, Result, plain, reason};
 pub use handle::Transfer;
 pub use job_id::job_id;
 pub use listed::{Listed, part};

@@ -12,11 +12,13 @@ use crate::error::{Error, Kind};
 use crate::listed::Listed;
 use crate::peer::{Peer, Use, Way};
 use crate::route::Replica;
-use model::Fidelity;
+use model::files::{Found, Question};
 use model::name::Escaped;
 use model::set::Catalogue;
+use model::synthetic::is_synthetic;
+use model::{FailureKind, Fidelity};
 use mover::receiver::{Gather, Tally};
-use mover::session::{PullSpec, Standby};
+use mover::session::{Client, PullSpec, Standby};
 use mover::{CloseCode, Ending, Progress};
 use net::Identity;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -27,6 +29,8 @@ use store::synthetic::NullSink;
 
 /// What a holder may take to end in order, once the copy is complete.
 const END_PATIENCE: Duration = Duration::from_secs(3);
+/// For a holder that is asked whether it has anything at all.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -66,6 +70,8 @@ struct Holder {
     control: Arc<Control>,
     gather: Arc<Gather>,
     over: Arc<Over>,
+    /// It is a catalogue that leads, not another holder.
+    is_of_list: bool,
 }
 
 impl Others {
@@ -112,6 +118,7 @@ impl Others {
                 control: attempt.control.clone(),
                 gather: gather.clone(),
                 over: over.clone(),
+                is_of_list: lead.is_empty(),
             };
             // One endpoint may have it in several directories.
             let is_same = |other: &&Replica| other.peer.name() == peer.name();
@@ -196,6 +203,12 @@ impl Holder {
         });
         let is_passing = |e: &Error| matches!(e.kind, Kind::Temporary | Kind::Unreachable);
         let client = connected.map_err(|e| (e.text.clone(), !is_passing(&e)))?;
+        if let Some(why) = self.missing(&client) {
+            // That holds though the copy may be over.
+            self.gather.gone(self.number, &why, true);
+            client.close();
+            return Ok(());
+        }
         while !self.gather.has_lead(Duration::from_millis(50)) {
             if self.is_over() {
                 client.close();
@@ -223,5 +236,24 @@ impl Holder {
             }
             Err(e) => Err((e.to_string(), true)),
         }
+    }
+
+    /// Why nothing is to be had there: a copy may be over before a holder is asked for anything. What comes otherwise than by
+    /// a path that can be listed is not looked for.
+    fn missing(&self, client: &Client) -> Option<String> {
+        let path = &self.spec.paths[0];
+        if self.is_of_list || is_synthetic(path) {
+            return None;
+        }
+        let question = Question::List { paths: vec![path.clone()], levels: 0, digest: None };
+        let asked = Instant::now();
+        let is_enough = || self.control.is_stopped() || self.over.is_late() || asked.elapsed() >= LOOK_PATIENCE;
+        let mut is_missing = false;
+        // Whoever does not answer says it when the copy comes to it.
+        let _ = client.ask(&question, &is_enough, &mut |record| {
+            is_missing |= matches!(record.found, Found::Failed { kind: FailureKind::NotFound, .. });
+            true
+        });
+        is_missing.then(|| format!("{}: no such file or directory", Escaped(path)))
     }
 }

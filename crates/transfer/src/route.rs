@@ -57,6 +57,12 @@ impl Route {
         if *destination == Location::Pipe && sources.len() > 1 {
             return Err(Error::request("standard output takes one file", "give one source, or name a directory"));
         }
+        let is_directory = |path: &[u8]| matches!(path, b"" | b".") || path.ends_with(b"/") || path.ends_with(b"/.");
+        if *destination == Location::Pipe
+            && let Some(source) = sources.first().filter(|source| is_directory(source.path()))
+        {
+            return Err(Error::directory_to_pipe(source));
+        }
         if sources.len() > 1 && sources.iter().any(Location::is_synthetic) {
             return Err(Error::request(
                 "a generated source must be the only one",
@@ -258,6 +264,8 @@ mod tests {
         for (locations, text) in [
             (&["-", "a", "b"][..], "standard input must be the only source"),
             (&["a", "b", "-"], "standard output takes one file"),
+            (&["x:a/", "-"], "x:a/ is a directory: standard output takes one file, not a tree"),
+            (&[".", "-"], ". is a directory: standard output takes one file, not a tree"),
             (&["x:a", "b", "c"], "some sources are on this host and some at an endpoint"),
             (&["x:a", "y:b"], "a transfer within one process has one end on this host"),
             (&["-", "x:"], "standard input has no name of its own"),

@@ -7,7 +7,7 @@ use crate::attempt::Attempt;
 use crate::chunks::Chunks;
 use crate::control::Control;
 use crate::ended::{Ended, nothing_moved};
-use crate::error::{Error, Kind, Result, plain};
+use crate::error::{Error, Kind, NO_TREE, Result, plain};
 use crate::means::Means;
 use crate::route::Route;
 use crate::sample::bottleneck;
@@ -27,6 +27,8 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// What to do where nobody has what a catalogue lists.
 const OTHER_CONTENT: &str = "name another holder with --from; what is verified is kept";
+/// And where the user listed what the source does not have.
+const NOT_THERE: &str = "they do not exist at the source: correct the list, or copy again once they are there";
 
 pub struct Run {
     pub spec: TransferSpec,
@@ -84,7 +86,12 @@ impl Run {
         if let Some(report) = &mut report {
             report.notes.extend(through_here(&self.spec, &report.snapshot.counts));
         }
-        self.conclude(report, failed)
+        let piped = self.spec.has_pipe().then(|| self.spec.clone());
+        let ended = self.conclude(report, failed);
+        match piped {
+            Some(spec) => of_pipe(&spec, ended),
+            None => ended,
+        }
     }
 
     /// Tries until the job ends, or trying again is pointless. Returns the last report, and why there is no more.
@@ -194,6 +201,9 @@ impl Run {
             () if is_own && has_failed => {
                 self.failed_fast(Error::kind_of_failures(self.witness.kinds()).unwrap_or(Kind::Partial))
             }
+            () if is_own && self.spec.destination == Location::Pipe && self.witness.has_failed() => {
+                return Verdict::Done;
+            }
             () if is_own && self.out_of_time().is_some() => {
                 return self.out_of_time().map_or(Verdict::Done, Verdict::Failed);
             }
@@ -212,7 +222,13 @@ impl Run {
         let left_out = || {
             let error = summed_up(Error::kind_of_failures(witnessed.kinds.iter().copied())?, witnessed.failed)?;
             let is_of_holders = self.means.catalogue.is_some() && error.kind == Kind::Integrity;
-            Some(if is_of_holders { error.advice(OTHER_CONTENT) } else { error })
+            let is_missing = |kind: &FailureKind| matches!(kind, FailureKind::NotFound | FailureKind::Special);
+            let is_listed = self.spec.choice.listed.is_some();
+            Some(match error.kind {
+                _ if is_of_holders => error.advice(OTHER_CONTENT),
+                Kind::Changed if is_listed && witnessed.kinds.iter().all(is_missing) => error.advice(NOT_THERE),
+                _ => error,
+            })
         };
         let nothing_piped = || {
             let is_skipped = counts.files_done == 0 && witnessed.kinds.contains(&FailureKind::Special);
@@ -303,6 +319,19 @@ fn through_here(spec: &TransferSpec, counts: &Counts) -> Option<String> {
     })
 }
 
+/// What a pipe cannot do: content that came by one cannot be sent again, and a directory has no place in one. That is said
+/// once, not of each object in it.
+fn of_pipe(spec: &TransferSpec, mut ended: Ended) -> Ended {
+    let is_tree = ended.failures.iter().any(|failure| failure.message.ends_with(NO_TREE));
+    let source = spec.sources.first().filter(|source| is_tree && !source.is_synthetic());
+    if let Some(source) = source.filter(|_| spec.destination == Location::Pipe) {
+        let (attempts, error) = (ended.attempts, Some(Error::directory_to_pipe(source)));
+        return Ended { attempts, error, ..Ended::before_the_start(spec, ended.direction) };
+    }
+    ended.error = ended.error.map(Error::of_pipe);
+    ended
+}
+
 /// What was not waited for.
 fn left_there(spec: &TransferSpec, counts: &Counts) -> Error {
     let rest = counted(counts.files_listed - (counts.files_done + counts.files_skipped), "file", "files");
@@ -370,6 +399,9 @@ pub fn pause_after(failures: u32, first: Duration, max: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::PIPE_ADVICE;
+    use crate::route::Direction;
+    use model::Failure;
 
     #[test]
     fn what_was_kept_long_ago_is_no_headway_whoever_was_not_reached_in_between() {
@@ -397,6 +429,29 @@ mod tests {
         for (from, to) in [("x", "gsiftp://b/y"), ("gsiftp://a/x", "y"), ("davs://a/x", "davs://b/y")] {
             assert_eq!(told(from, to, 1, false), None, "{from} {to}");
         }
+    }
+
+    #[test]
+    fn a_directory_to_standard_output_is_said_once_and_no_pipe_is_said_to_go_on() {
+        let spec = |from: &str, to: &str| {
+            let [from, to] = [from, to].map(|text| Location::parse(text.as_ref()).unwrap());
+            TransferSpec::new(vec![from], to)
+        };
+        let failed = |spec: &TransferSpec, why: &str| {
+            let (kind, message) = (FailureKind::InTheWay, why.to_owned());
+            let mut ended = Ended::before_the_start(spec, Direction::Pull);
+            ended.failures = vec![Failure { path: b"a".to_vec(), kind, message }; 2];
+            ended.error = summed_up(Kind::NoSpace, 2);
+            of_pipe(spec, ended)
+        };
+        let tree = failed(&spec("lab:d", "-"), &format!("write directory: {NO_TREE}"));
+        let error = tree.error.unwrap();
+        assert_eq!((error.kind, tree.failures.len()), (Kind::Request, 0));
+        assert_eq!(error.text, "lab:d is a directory: standard output takes one file, not a tree");
+        let link = failed(&spec("lab:l", "-"), "links are not followed");
+        assert_eq!((link.error.unwrap().kind, link.failures.len()), (Kind::NoSpace, 2));
+        let sent = failed(&spec("-", "lab:f"), "write file: No space left on device");
+        assert_eq!(sent.error.unwrap().advice, Some(format!("make room at the destination; {PIPE_ADVICE}")));
     }
 
     #[test]

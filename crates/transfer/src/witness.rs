@@ -3,7 +3,7 @@
 //! The manifest is written beside its final name and renamed when the run is over, however it ended: it lists what was
 //! delivered. Kept failures are bounded; all are counted.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reason};
 use crate::watcher::Watcher;
 use model::manifest;
 use model::{Change, DigestAlgorithm, Failure, FailureKind};
@@ -108,6 +108,7 @@ impl Observer for Witness {
     }
 
     fn failed(&self, failure: &Failure) {
+        let failure = &Failure { message: reason(&failure.message).to_owned(), ..failure.clone() };
         self.watcher.failed(failure);
         let mut state = self.state.lock().unwrap();
         state.kinds.insert(failure.kind);
@@ -196,8 +197,9 @@ mod tests {
         witness.failed(&failure(FailureKind::Permission));
         witness.start_attempt();
         witness.failed(&failure(FailureKind::Special));
-        witness.failed(&failure(FailureKind::Changed));
+        witness.failed(&Failure { message: "look at: why".into(), ..failure(FailureKind::Changed) });
         let found = witness.finish();
+        assert!(found.failures.iter().all(|failure| failure.message == "why"), "{:?}", found.failures);
         assert_eq!((found.failures.len(), found.failed, found.not_kept), (2, 1, 0));
         assert!(!found.kinds.contains(&FailureKind::Permission));
     }

@@ -8,8 +8,10 @@
 //!   a directory has no such name: then any is taken, because only the sender knows what is in it.
 //! - Rules, bounds and lists hold here too. A directory that is only on the way to what may be taken comes with something.
 //! - Nothing of a batch is looked at further before all of it was checked.
+//! - Of a directory its name is kept and what it lies in, never its path: what a sender describes takes no more memory
+//!   than is charged for it (`charge`).
 //!
-//! Memory: nothing without a selection; with one the path of each directory. Not here: kinds and attributes that nobody
+//! Memory: nothing without a selection; with one the name of each directory. Not here: kinds and attributes that nobody
 //! asked for (`wire::listing`), bounds of what changed while it was read (`decide`).
 
 use model::filter::Word;
@@ -25,6 +27,8 @@ use wire::{CloseCode, Refusal};
 
 /// Characters of a path in a refusal: its reason has to fit behind it.
 const PATH_SHOWN_CHARS_MAX: usize = 600;
+/// Directories within one another that paths are made of: a path is as long, for as long as it is looked at.
+const DEPTH_MAX: u16 = 4096;
 
 #[derive(Debug)]
 pub struct Asked {
@@ -46,7 +50,10 @@ enum Top {
 
 #[derive(Debug)]
 struct Place {
-    path: Vec<u8>,
+    parent: u64,
+    /// Nothing at the top.
+    name: Option<Name>,
+    depth: u16,
     /// Whatever no rule matches below it is taken.
     is_whole: bool,
 }
@@ -62,7 +69,8 @@ impl Asked {
     /// `paths` as they were sent, and what of them is to be left out there.
     pub fn of(paths: &[Vec<u8>], selection: Arc<Selection>) -> Asked {
         let is_whole = !selection.filter.leaves_rest();
-        let places = HashMap::from([(ObjectId::ROOT.0, Place { path: Vec::new(), is_whole })]);
+        let top = Place { parent: ObjectId::ROOT.0, name: None, depth: 0, is_whole };
+        let places = HashMap::from([(ObjectId::ROOT.0, top)]);
         Asked { top: Top::of(paths), selection, places, way: None }
     }
 
@@ -91,6 +99,11 @@ impl Asked {
         self.way.take().map_or(Ok(()), |(_, path)| Err(unasked(path)))
     }
 
+    /// Something is kept of each directory.
+    pub(super) fn keeps_places(&self) -> bool {
+        matches!(self.top, Top::Generated(_)) || !self.selection.is_everything()
+    }
+
     fn entry(&mut self, entry: &Entry) -> Result<(), Refusal> {
         let is_at_top = entry.parent == ObjectId::ROOT;
         match &self.top {
@@ -105,15 +118,21 @@ impl Asked {
     }
 
     fn generated(&mut self, spec: &Generated, entry: &Entry) -> Result<(), Refusal> {
-        let path = self.path_of(entry);
-        let above = self.places.get(&entry.parent.0);
-        if !above.is_some_and(|above| is_generated(spec, &above.path, entry)) {
-            return Err(unasked(path));
+        // Its directories are all at the top.
+        let name = |above: &Place| above.name.as_ref().map_or(Vec::new(), |name| name.as_bytes().to_vec());
+        let above = self.places.get(&entry.parent.0).map(name);
+        if !above.is_some_and(|above| is_generated(spec, &above, entry)) {
+            return Err(unasked(self.path_of(entry)));
         }
         if entry.kind == Kind::Directory {
-            self.places.insert(entry.id.0, Place { path, is_whole: true });
+            self.keep(entry, 1, true);
         }
         Ok(())
+    }
+
+    fn keep(&mut self, entry: &Entry, depth: u16, is_whole: bool) {
+        let (parent, name) = (entry.parent.0, Some(entry.name.clone()));
+        self.places.insert(entry.id.0, Place { parent, name, depth, is_whole });
     }
 
     /// The same as `store::posix::choose` comes to.
@@ -126,6 +145,10 @@ impl Asked {
             return Err(unasked(way));
         }
         let Some(above) = self.places.get(&entry.parent.0) else { return Err(unasked(path)) };
+        let depth = above.depth + 1;
+        if is_directory && depth > DEPTH_MAX {
+            return Err(too_deep());
+        }
         let listing = self.listing(&path);
         let word = self.selection.filter.word(&path, is_directory);
         let is_whole = above.is_whole || word == Word::Take;
@@ -140,10 +163,10 @@ impl Asked {
         }
         if !is_again {
             let is_on_the_way = is_directory && (!is_whole || matches!(listing, Listing::OnTheWay));
-            self.way = is_on_the_way.then(|| (entry.id.0, path.clone()));
+            self.way = is_on_the_way.then_some((entry.id.0, path));
         }
         if is_directory {
-            self.places.insert(entry.id.0, Place { path, is_whole });
+            self.keep(entry, depth, is_whole);
         }
         Ok(())
     }
@@ -164,10 +187,14 @@ impl Asked {
 
     /// Below the top, as far as it is known.
     fn path_of(&self, entry: &Entry) -> Vec<u8> {
-        match self.places.get(&entry.parent.0) {
-            Some(above) if !above.path.is_empty() => [&above.path[..], b"/", entry.name.as_bytes()].concat(),
-            _ => entry.name.as_bytes().to_vec(),
+        let mut names = vec![entry.name.as_bytes()];
+        let mut above = self.places.get(&entry.parent.0);
+        while let Some(Place { parent, name: Some(name), .. }) = above {
+            names.push(name.as_bytes());
+            above = self.places.get(parent);
         }
+        names.reverse();
+        names.join(&b'/')
     }
 }
 
@@ -200,6 +227,11 @@ fn unasked(path: Vec<u8>) -> Refusal {
     let shown: String = Escaped(&path).to_string().chars().take(PATH_SHOWN_CHARS_MAX).collect();
     let text = format!("sent {shown}, which was not asked for; the job was ended, and nothing of it was written");
     Refusal::new(CloseCode::Limit, &text)
+}
+
+fn too_deep() -> Refusal {
+    let what = format!("sent directories more than {DEPTH_MAX} levels deep, where rules and lists are not applied");
+    Refusal::new(CloseCode::Limit, &format!("{what}: copy without them, or only a part of the tree"))
 }
 
 #[cfg(test)]

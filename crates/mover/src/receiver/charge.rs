@@ -96,6 +96,11 @@ impl ReceiveJob {
         !is_remembered || self.charge_to_the_end(CENSUS_BYTES, "names")
     }
 
+    /// Charges what is remembered of an object that was taken back. Without room for it the job ends.
+    pub(super) fn charge_taken_back(&self) {
+        self.charge_to_the_end(TABLED_BYTES, "files that were taken back");
+    }
+
     /// Charges what is remembered of an object that comes in many pieces: those that are held apart where it grows, or else the
     /// digests of all. False when there is no room: the job has ended then.
     pub(super) fn charge_pieces(&self, large: &Large) -> bool {
@@ -158,6 +163,11 @@ impl ReceiveJob {
         }
         if self.census().is_some() {
             kept += CENSUS_BYTES;
+        }
+        // Its place in the tree once more, to hold what its sender describes against rules and lists.
+        let keeps_place = || self.asked.get().is_some_and(|asked| asked.lock().unwrap().keeps_places());
+        if entry.kind == Kind::Directory && keeps_place() {
+            kept += name + 2 * TABLED_BYTES;
         }
         (open, kept)
     }

@@ -21,7 +21,7 @@ use crate::limits::CHECKPOINT_INTERVAL;
 use crate::memory::Permit;
 use model::change::cause;
 use model::fidelity::Warnings;
-use model::{End, Entry, FailureKind, Generation, Kind, Name};
+use model::{End, Entry, FailureKind, Kind, Name};
 use os::time::Instant;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -43,7 +43,6 @@ pub fn run(job: &Arc<ReceiveJob>) {
         links: HardLinks::default(),
         warnings: Warnings::default(),
         settling: Settling::default(),
-        rounds: HashMap::new(),
         keys: job.place.get().map(Place::keys),
     };
     if let Some(wait) = job.older.get() {
@@ -103,8 +102,6 @@ pub(super) struct Decide<'a> {
     pub(super) links: HardLinks,
     pub(super) warnings: Warnings,
     pub(super) settling: Settling,
-    /// How often an object that grew was found changed, as the version that it was sealed with last.
-    pub(super) rounds: HashMap<u64, (Generation, u32)>,
     /// Where several holders have the same objects.
     keys: Option<Keys>,
 }

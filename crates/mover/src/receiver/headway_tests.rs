@@ -1,10 +1,12 @@
 //! Checks that work of which the sender sees nothing counts as getting on, step by step.
 
+use super::Asked;
 use super::by_hand::{Altered, Rig};
 use super::links::HardLinks;
 use conformance::memory::Memory;
 use model::options::{Deletion, Fsync, Verify};
 use model::{Entry, Generation, Kind, Name, ObjectId, TransferOptions};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Message;
 use wire::message::{Entries, EntryRecord, Finish, ListEnd};
@@ -91,4 +93,25 @@ fn what_is_removed_and_directories_that_are_finished_are_headway() {
         assert!(worked(&rig) >= at_least, "{}", worked(&rig));
         assert_eq!(memory.content("old0").is_none(), is_pruned);
     }
+}
+
+#[test]
+fn whoever_asked_for_a_listing_is_owed_the_rest_of_it_while_nothing_else_is_open() {
+    let rig = Rig::new(Altered::of(&Memory::default()), options());
+    let is_owed = || rig.job.headway().is_owed;
+    assert!(!is_owed(), "nobody asked");
+    rig.job.hold_to(Asked::of(&[b"in/".to_vec()], Arc::default()));
+    assert!(is_owed() && rig.job.is_listing_owed());
+    rig.job.owes_answer(true);
+    assert!(is_owed() && !rig.job.is_listing_owed(), "the answer comes first");
+    rig.job.owes_answer(false);
+    rig.describe(1, "f", 10, 1).unwrap();
+    assert!(is_owed() && !rig.job.is_listing_owed(), "the content does");
+    rig.bring(&mut rig.writer(), 1, 0, 10);
+    // The thread that decides has looked at all of it by now, or in a moment.
+    while !rig.job.is_listing_owed() {
+        std::thread::yield_now();
+    }
+    rig.job.handle(ListEnd { job: 1, entries: 1, bytes: 10 }.into()).unwrap();
+    assert!(is_owed() && !rig.job.is_listing_owed(), "the last word is");
 }

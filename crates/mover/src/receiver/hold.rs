@@ -28,7 +28,7 @@ use model::{Extent, ExtentSet, mutant};
 use os::sync::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 use store::spool::{Kind, Owner, Parcel, Room, Side, Spool};
 use wire::message::ExtentRecord;
@@ -454,7 +454,8 @@ impl State {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let Ok(state) = self.state.get_mut() else { return };
+        // A thread that failed under the lock takes nothing from what was called buffered.
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if state.is_over {
             // A message that was on its way to the spool may have come there afterwards.
             let _ = self.spool.end(self.owner);

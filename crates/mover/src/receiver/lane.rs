@@ -142,37 +142,45 @@ impl<'a> Writer<'a> {
             let mut table = self.job.table.lock().unwrap();
             found.extend(files.iter().map(|file| table.take(file.row.object.0)));
         }
-        let mut outcome = Outcome::default();
-        for (file, found) in files.iter().zip(found) {
-            let PackedFile { row, bytes, .. } = file;
-            match found {
-                Found::NotNow => match file.judge(self.job.options.digest) {
-                    Verdict::Mismatch => return Err(malformed(NOT_ITS_OWN)),
-                    _ => continue,
-                },
-                Found::Large(_) => return Err(malformed("a large object came in a pack")),
-                Found::Small(listed, index) => {
-                    let expected_bytes = listed.expected(index).entry.size_bytes();
-                    self.clock.enter(Stage::Digest);
-                    match file.judge(self.job.options.digest) {
-                        Verdict::Void => self.job.void(row.object.0),
-                        Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
-                            return Err(malformed("a packed file is not as long as it was described"));
-                        }
-                        Verdict::Good(_) if file.late.is_some_and(|late| late.is_link) => {
-                            self.link(&listed, index, file, &mut outcome);
-                        }
-                        Verdict::Good(digest) => self.store_small(listed, index, file, digest, &mut outcome),
-                        Verdict::Mismatch => {
-                            self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
-                        }
-                    }
-                }
-            }
+        let (mut outcome, mut taken) = (Outcome::default(), files.iter().zip(found));
+        let done = taken.try_for_each(|(file, found)| self.packed_file(file, found, &mut outcome));
+        // What lies behind a file that is refused may come from another holder.
+        if done.is_err() {
+            let mut table = self.job.table.lock().unwrap();
+            let left = taken.filter(|(_, found)| matches!(found, Found::Small(..)));
+            left.for_each(|(file, _)| table.expect_again(file.row.object.0));
         }
         self.clock.enter(Stage::Publish);
         self.job.settle(outcome);
         self.clock.enter(Stage::Receive);
+        done
+    }
+
+    /// Takes one file of a pack. What is refused is in nobody's hands.
+    fn packed_file(&mut self, file: &PackedFile<'_>, found: Found, outcome: &mut Outcome) -> Result<(), Refusal> {
+        let (PackedFile { row, bytes, .. }, algorithm) = (file, self.job.options.digest);
+        let (listed, index) = match found {
+            Found::NotNow if file.judge(algorithm) == Verdict::Mismatch => return Err(malformed(NOT_ITS_OWN)),
+            Found::NotNow => return Ok(()),
+            Found::Large(_) => return Err(malformed("a large object came in a pack")),
+            Found::Small(listed, index) => (listed, index),
+        };
+        let expected_bytes = listed.expected(index).entry.size_bytes();
+        self.clock.enter(Stage::Digest);
+        match file.judge(algorithm) {
+            Verdict::Void => self.job.take_back(row.object.0),
+            Verdict::Good(_) if bytes.len() as u64 != expected_bytes => {
+                self.job.table.lock().unwrap().expect_again(row.object.0);
+                return Err(malformed("a packed file is not as long as it was described"));
+            }
+            Verdict::Good(_) if file.late.is_some_and(|late| late.is_link) => {
+                self.link(&listed, index, file, outcome);
+            }
+            Verdict::Good(digest) => self.store_small(listed, index, file, digest, outcome),
+            Verdict::Mismatch => {
+                self.job.ask_again(&listed, index, None, "digest mismatch", FailureKind::DigestMismatch);
+            }
+        }
         Ok(())
     }
 
@@ -465,7 +473,7 @@ impl<'a> Writer<'a> {
             }
             Target::Unopened(large) => {
                 match (verdict, open.error) {
-                    (Verdict::Void, _) | (_, None) => self.job.void(id),
+                    (Verdict::Void, _) | (_, None) => self.job.take_back(id),
                     (_, Some(e)) => commit::unopened(self.job, &large, header.extent, &e),
                 }
                 Ok(())
@@ -484,7 +492,7 @@ impl<'a> Writer<'a> {
         match (verdict, error) {
             (Verdict::Void, _) => {
                 self.sink.abandon();
-                self.job.void(coming.id);
+                self.job.take_back(coming.id);
             }
             (_, Some(e)) => {
                 self.sink.abandon();
@@ -521,7 +529,7 @@ impl<'a> Writer<'a> {
             large.check_end(header.extent, sealed).map_err(malformed)?;
         }
         match verdict {
-            (Verdict::Void, _) => self.job.void(id),
+            (Verdict::Void, _) => self.job.take_back(id),
             (_, Some(e)) => commit::chunk_failed(self.job, &large, &file, &e),
             (Verdict::Mismatch, None) => {
                 let kind = FailureKind::DigestMismatch;

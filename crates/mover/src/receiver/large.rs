@@ -24,7 +24,7 @@ use crate::memory::Permit;
 use crate::stream::Breaker;
 use ledger::extent_log::Appender;
 use model::mutant;
-use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind};
+use model::{Digest, DigestAlgorithm, Entry, Extent, ExtentSet, FailureKind, Generation};
 use os::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -105,6 +105,8 @@ struct State {
     frontier: Option<resume::Frontier>,
     sealed: Option<(Entry, PublishRule)>,
     is_append_only: bool,
+    /// As which version it was sealed when it was found changed last, and how often.
+    found_changed: Option<(Generation, u32)>,
     /// What the pieces take that are held of it.
     charge: Option<Permit>,
 }
@@ -438,10 +440,14 @@ impl Large {
 }
 
 impl Drop for Large {
-    /// What this job was asked for is open to the others.
+    /// What this job was asked for is open to the others. What is read once cannot come again: nobody goes on with it.
     fn drop(&mut self) {
-        if let Ok(mut state) = self.object.state.lock() {
-            state.let_go(self.feeder);
+        let Ok(mut state) = self.object.state.lock() else { return };
+        state.let_go(self.feeder);
+        if self.is_open_ended
+            && let Some(file) = state.file.take()
+        {
+            file.discard();
         }
     }
 }
@@ -454,6 +460,12 @@ impl State {
         let (turns, mut feeders) = (std::mem::take(&mut self.turns), std::mem::take(&mut self.feeders));
         feeders.start_over();
         *self = State { is_discarded: self.is_discarded, turns, feeders, ..State::default() };
+    }
+
+    /// Its staging could not be opened: what was read of it on the way is worth nothing.
+    fn hold_nothing(&mut self) {
+        (self.held, self.digests, self.appender) = Default::default();
+        (self.frontier, self.is_left, self.resumed_bytes) = Default::default();
     }
 
     fn is_complete(&self) -> bool {

@@ -23,7 +23,7 @@
 //! - `replay`: carries that on without a sender
 //! - `links`: gives files their other names
 //! - `finish`: the end of a job
-//! - `resume`: keeps what an interrupted attempt verified
+//! - `resume`: keeps what an interrupted attempt verified; `recut` has it in chunks of another length
 //!
 //! Invariants:
 //! - Nothing is published that was not verified whole (I9), and nothing is settled as published before it is visible and
@@ -72,6 +72,7 @@ mod complete;
 mod retry;
 mod tries;
 mod seated;
+mod recut;
 mod resume;
 mod start;
 /// What only a sender says that follows its source.
@@ -500,8 +501,15 @@ impl ReceiveJob {
         self.options.is_delta && !self.facts.confirms && self.may_ask_chunks.load(Relaxed)
     }
 
-    /// How far the job has come, and whether it is for the sender to get on: with its answer, with a frame it has begun, with
-    /// what is wanted, or with the last word. A pipe may rest as long as no frame of it has begun.
+    /// Whoever was asked for a listing owes the rest of it: everything that it described is decided and settled.
+    pub(crate) fn is_listing_owed(&self) -> bool {
+        let is_waited_for = self.asked.get().is_some() && !self.is_unanswered.load(Relaxed);
+        let is_listed = self.progress.is_listing_complete.load(Relaxed);
+        is_waited_for && !is_listed && self.decider.is_idle() && self.table.lock().unwrap().is_empty()
+    }
+
+    /// How far the job has come, and whether it is for the sender to get on: with its answer, with the listing, with a frame it has
+    /// begun, with what is wanted, or with the last word. A pipe may rest as long as no frame of it has begun.
     pub(crate) fn headway(&self) -> Headway {
         let is_in_frame = self.progress.lanes.in_frame.load(Relaxed) > 0;
         let is_wanted = !self.has_open_ended.load(Relaxed) && !self.table.lock().unwrap().is_empty();
@@ -512,7 +520,7 @@ impl ReceiveJob {
         // What several bring is looked after in their book.
         let is_beside = self.place.get().is_some_and(|place| !place.is_lead());
         let is_owed = self.is_unanswered.load(Relaxed)
-            || !is_beside && (is_in_frame || is_wanted && !is_draining || is_last_word_owed);
+            || !is_beside && (is_in_frame || is_wanted && !is_draining || is_last_word_owed || self.is_listing_owed());
         Headway { mark: self.progress.headway(), is_owed: is_owed && !self.is_finish_heard.load(Relaxed) }
     }
 
@@ -524,6 +532,11 @@ impl ReceiveJob {
         self.sink.interrupt();
         self.decider.wake();
         self.committer.wake();
+    }
+
+    /// No lane is left: objects of which a later attempt could use nothing leave staging, which can go then.
+    pub(crate) fn forget_objects(&self) {
+        let _objects = self.table.lock().map(|mut table| std::mem::take(&mut *table));
     }
 
     /// Gives the job up and tells the sender.
@@ -566,6 +579,7 @@ impl ReceiveJob {
 
 impl Drop for ReceiveJob {
     fn drop(&mut self) {
+        self.forget_objects();
         self.sink.close();
     }
 }

@@ -5,18 +5,21 @@
 //! - What no checkpoint vouches for is read back and compared with its recorded digest before it counts: storage may have
 //!   failed to write it after the process was gone. After a reboot that is everything: what the page cache held may be lost,
 //!   the name of the data file included. So it is at another host's storage that is never told to sync
-//!   (`StagedFile::outlasts_its_host`). A storage that cannot be read back gives its own word (`StagedFile::kept`).
+//!   (`StagedFile::outlasts_its_host`), and with what was recorded in chunks of another length (`recut`). A storage that cannot
+//!   be read back gives its own word (`StagedFile::kept`).
 //! - A job that is over changes nothing of the log: what it did not read back is there for the next attempt.
 
+use super::recut::recut;
 use crate::block::Block;
-use ledger::extent_log::{self, Appender, Continuation, Header, Replayed};
+use ledger::extent_log::{self, Appender, Chunk, Continuation, Header, Replayed};
+use model::options::CHUNK_BYTES_DEFAULT;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Entry, Extent, JobId, Pin};
 use store::StagedFile;
 
 /// The name of an object's staging: the same for the same version of the same source at the same destination, from the same
-/// sender. All but the sender is what a peer says: one that could find another's staging could fill it with what it likes,
-/// or read out what is in it.
-pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm, chunk_bytes: u64) -> String {
+/// sender, whatever the length of its chunks. All but the sender is what a peer says: one that could find another's staging could
+/// fill it with what it likes, or read out what is in it.
+pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlgorithm) -> String {
     let generation = &entry.generation;
     let mut key = Vec::with_capacity(destination.len() + 112);
     key.extend_from_slice(&sender.0);
@@ -28,7 +31,8 @@ pub fn stem(sender: Pin, destination: &[u8], entry: &Entry, algorithm: DigestAlg
         u64::from(generation.version.changed().nanoseconds),
         generation.version.object(),
         generation.version.storage(),
-        chunk_bytes,
+        // In the place of the length of chunks, which may be another one the next time.
+        CHUNK_BYTES_DEFAULT,
         algorithm.digest_bytes() as u64,
     ] {
         key.extend_from_slice(&number.to_le_bytes());
@@ -143,10 +147,15 @@ pub fn open(
     (header, object_bytes): (&Header, u64),
     is_over: &dyn Fn() -> bool,
 ) -> store::Result<Held> {
-    let replayed = extent_log::replay(journal)
-        .ok()
-        .filter(|r| r.header.is_same_object(header) || model::mutant::is_on("resume-another-version"));
+    let is_of_object = |replayed: &Replayed| {
+        let of_its_length = Header { chunk_bytes: replayed.header.chunk_bytes, ..header.clone() };
+        replayed.header.is_same_object(&of_its_length) || model::mutant::is_on("resume-another-version")
+    };
+    let replayed = extent_log::replay(journal).ok().filter(is_of_object);
     let Some(replayed) = replayed else { return start(file, header, Vec::new()) };
+    if replayed.header.chunk_bytes != header.chunk_bytes {
+        return open_recut(file, replayed.extents, (header, object_bytes), is_over);
+    }
     let kept = file.kept(&replayed.extents);
     let (sure, doubtful) = match &kept {
         Some(_) => (&[][..], &[][..]),
@@ -179,6 +188,23 @@ pub fn open(
             Ok(Held { chunks, appender: Some(appender) })
         }
         _ => start(file, header, chunks),
+    }
+}
+
+/// What was left in chunks of another length. A storage that cannot be read back vouches for those chunks alone: there the object
+/// comes whole.
+fn open_recut(
+    file: &dyn StagedFile,
+    recorded: Vec<Chunk>,
+    of: (&Header, u64),
+    is_over: &dyn Fn() -> bool,
+) -> store::Result<Held> {
+    if file.kept(&[]).is_some() {
+        return start(file, of.0, Vec::new());
+    }
+    match recut(file, recorded, of, is_over)? {
+        Some(chunks) => start(file, of.0, chunks),
+        None => Ok(Held { chunks: Vec::new(), appender: None }),
     }
 }
 
@@ -460,7 +486,7 @@ mod tests {
             generation: Generation { size_bytes: 1 << 30, ..Generation::default() },
             attributes: None,
         };
-        let of = |sender: u8, path: &[u8]| stem(Pin([sender; 32]), path, &entry, DigestAlgorithm::Crc64Nvme, 1 << 20);
+        let of = |sender: u8, path: &[u8]| stem(Pin([sender; 32]), path, &entry, DigestAlgorithm::Crc64Nvme);
         assert_eq!(of(1, b"data"), of(1, b"data"));
         let (algorithm, job) = (DigestAlgorithm::Crc64Nvme, JobId([7; 16]));
         let grown = stem_of_growing(Pin([1; 32]), b"data", &entry, algorithm, 1 << 20);

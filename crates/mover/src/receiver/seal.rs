@@ -224,14 +224,8 @@ impl Decide<'_> {
             }
             return;
         }
-        large.distrust();
         let (listed, index) = large.place().clone();
-        let (version, rounds) = self.rounds.entry(id).or_insert((entry.generation, 0));
-        if *version != entry.generation {
-            (*version, *rounds) = (entry.generation, 0);
-        }
-        *rounds += 1;
-        if *rounds > SETTLE_ROUNDS_MAX {
+        if large.distrust(entry.generation) > SETTLE_ROUNDS_MAX {
             let message = format!("the file was changed again each time it was compared, {SETTLE_ROUNDS_MAX} times");
             return self.job.fail(&listed, index, FailureKind::Changed, message);
         }

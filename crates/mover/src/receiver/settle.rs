@@ -6,6 +6,7 @@
 
 use super::ReceiveJob;
 use super::listed::Listed;
+use super::table::Slot;
 use super::tell::{self, Words};
 use crate::job::{Delivered, bounded_path};
 use crate::limits::{GRANT_STEP, IN_FLIGHT_BYTES};
@@ -48,9 +49,13 @@ impl ReceiveJob {
     pub(super) fn source_failed(&self, record: FailureRecord) {
         match record.object {
             0 => count(&self.progress.counters.files_listed, 1),
-            // It arrived whole before the source failed.
-            id if self.table.lock().unwrap().is_publishing(id) => return,
-            id => self.give_up(id, FailureKind::from_number(record.kind) == FailureKind::Changed),
+            id => {
+                let is_given_up = self.give_up(id, FailureKind::from_number(record.kind) == FailureKind::Changed);
+                // It arrived whole before the source failed, or had come to another end, and counts as that.
+                if !is_given_up && !self.table.lock().unwrap().was_taken_back(id) {
+                    return;
+                }
+            }
         }
         let kind = FailureKind::from_number(record.kind);
         if let Some(census) = self.census().filter(|_| record.object == 0) {
@@ -74,14 +79,28 @@ impl ReceiveJob {
         count(counter, 1);
     }
 
-    /// Forgets an object that will not come (under this id). One that is settled already was counted then.
+    /// Forgets an object that will not come under this id. One that is settled already was counted then.
     pub(super) fn void(&self, id: u64) {
         self.give_up(id, false);
     }
 
-    /// The same; `is_unfinished` of one that grows: the next attempt goes on with what there is of it.
-    fn give_up(&self, id: u64, is_unfinished: bool) {
-        let Some(slot) = self.table.lock().unwrap().void(id) else { return };
+    /// The same of an object that its sender took back with its content: it is counted when the sender says why.
+    pub(super) fn take_back(&self, id: u64) {
+        let slot = self.table.lock().unwrap().take_back(id);
+        if let Some(slot) = slot {
+            self.charge_taken_back();
+            self.drop_slot(id, slot, false);
+        }
+    }
+
+    /// False when the object is not open, or is being published. `is_unfinished` of one that grows: the next attempt goes on with what
+    /// there is of it.
+    fn give_up(&self, id: u64, is_unfinished: bool) -> bool {
+        let slot = self.table.lock().unwrap().void(id);
+        slot.map(|slot| self.drop_slot(id, slot, is_unfinished)).is_some()
+    }
+
+    fn drop_slot(&self, id: u64, slot: Slot, is_unfinished: bool) {
         self.tries.lock().unwrap().ended([id].into_iter());
         self.let_go([id].into_iter());
         match slot.large {

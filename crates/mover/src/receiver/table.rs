@@ -6,7 +6,7 @@ use super::large::Large;
 use super::listed::Listed;
 use crate::stream::Breaker;
 use model::{Entry, Name, ObjectId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use store::PublishRule;
@@ -37,6 +37,8 @@ pub struct Table {
     places: Option<Places>,
     /// Bytes set aside for objects that ended without being stored, until `take_released_bytes` is called.
     released_bytes: u64,
+    /// Objects that ended with content that their sender took back, until it says why.
+    taken_back: HashSet<u64>,
 }
 
 /// Open objects by where they go: digests of parent and name, under a key that no peer knows, and ids.
@@ -159,6 +161,18 @@ impl Table {
     /// Settles an object that will not come, unless it has come so far that it is being published.
     pub fn void(&mut self, id: u64) -> Option<Slot> {
         if self.is_publishing(id) { None } else { self.give_up(id) }
+    }
+
+    /// The same of one that its sender took back with its content.
+    pub fn take_back(&mut self, id: u64) -> Option<Slot> {
+        let slot = self.void(id)?;
+        self.taken_back.insert(id);
+        Some(slot)
+    }
+
+    /// Whether the sender says only now why it took an object back.
+    pub fn was_taken_back(&mut self, id: u64) -> bool {
+        self.taken_back.remove(&id)
     }
 
     /// Marks an object settled that gets no name; `None` when it was settled before.

@@ -50,9 +50,11 @@ impl SendJob {
         let Some(mut pulse) = pulse.filter(|_| !book.split.is_complete()) else {
             return Some(self.claim_to_send(book, lane));
         };
-        if are_on_paths {
+        match are_on_paths {
             // What carries less than its window may be anywhere on the way.
-            pulse.window_bytes_per_second = 0;
+            true => pulse.window_bytes_per_second = 0,
+            // Windows tell lanes of one path apart: what one of them leaves does not go to another at once.
+            false => pulse.path = None,
         }
         let now = Instant::now();
         book.guard.hear(lane, pulse, now);

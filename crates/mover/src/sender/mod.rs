@@ -13,6 +13,7 @@ mod allowance;
 mod guard;
 mod guarded;
 mod lanes;
+mod scanning;
 mod scan;
 mod follow;
 mod lag;
@@ -85,6 +86,7 @@ pub struct SendJob {
     asked: questions::Asked,
     lanes: lanes::Lanes,
     working: working::Working,
+    scanning: scanning::Scanning,
     /// What all lanes together may send.
     pub pace: Pace,
     /// How strong the lanes compress.
@@ -124,6 +126,16 @@ struct Book {
     /// Calls that have settled objects and not yet told the receiver, the counters or the observer: `Finish` may not overtake them.
     untold: u32,
     is_finish_sent: bool,
+}
+
+impl Book {
+    /// Forgets an object that came to its end without being published; its file is returned, because closing it may wait.
+    fn ended(&mut self, id: u64) -> Option<Arc<dyn SourceFile>> {
+        self.sealed.remove(&id);
+        self.final_bytes.remove(&id);
+        self.digests.remove(&id);
+        self.files.remove(&id)
+    }
 }
 
 impl SendJob {
@@ -172,6 +184,7 @@ impl SendJob {
             asked: Default::default(),
             lanes: Default::default(),
             working: Default::default(),
+            scanning: Default::default(),
             end: End::default(),
         })
     }
@@ -320,12 +333,12 @@ impl SendJob {
         while let Some((id, batch, index)) = book.split.settle_first(&mut skipped) {
             count(&counters.files_skipped, 1);
             count(&counters.bytes_skipped, batch.objects[index].entry.size_bytes());
-            closed.extend(book.files.remove(&id));
+            closed.extend(book.ended(id));
             book.lags.forget(id);
         }
         for record in settled.failed {
             if let Some((batch, index)) = book.split.settle(record.object) {
-                closed.extend(book.files.remove(&record.object));
+                closed.extend(book.ended(record.object));
                 if batch.objects[index].is_growing() {
                     book.failed.insert(record.object, Instant::now());
                 }
@@ -432,14 +445,13 @@ impl SendJob {
     /// Settles an object that failed at the source, and tells the receiver why.
     pub(crate) fn source_failed(&self, object: &SourceObject, kind: FailureKind, message: String) {
         let id = object.entry.id.0;
-        let settled = {
-            let mut book = self.book.lock().unwrap();
-            book.files.remove(&id);
-            book.lags.forget(id);
-            let settled = book.split.settle(id).is_some();
-            book.untold += u32::from(settled);
-            settled
-        };
+        let mut book = self.book.lock().unwrap();
+        let closed = book.ended(id);
+        book.lags.forget(id);
+        let settled = book.split.settle(id).is_some();
+        book.untold += u32::from(settled);
+        drop(book);
+        drop(closed);
         if settled {
             let failure = Failure { path: self.source.path(object), kind, message };
             self.tell_failures(vec![(id, failure)]);
@@ -556,6 +568,7 @@ impl SendJob {
 
     /// Where this side's time went, for the receiver.
     pub fn tell_times(&self) {
+        count(&self.progress.worked, self.scanning.got_on().into());
         let facts = *self.progress.stream_facts.lock().unwrap();
         let (mark, times) = (self.progress.mark(), self.progress.here());
         let congestion = self.progress.congestion.lock().unwrap().clone();

@@ -35,7 +35,9 @@ fn bytes_of(object: &SourceObject) -> usize {
 
 pub fn run(job: &Arc<SendJob>) {
     let mut scan = Scan::new(job);
-    let listed = job.source.scan(&mut |found| scan.take(as_listed(found)));
+    job.scanning.begin();
+    let listed = job.source.scan(&mut |found| job.scanning.outside(|| scan.take(as_listed(found))));
+    job.scanning.end();
     if job.end.is_set() {
         return;
     }

@@ -293,12 +293,13 @@ impl Server {
             Came::Stuck
         });
         let ending = job.end.get().unwrap_or(Ending::Lost(String::new()));
-        self.host.ended(&grant, id, Direction::ClientSends, &progress, &ending);
         if came == Came::Through {
             job.end_hold();
         }
         self.drains.drains().entry(owner).or_default().running = None;
         let_go(job);
+        // Told when nothing of it is there any more: a newer attempt, which waits for this one, has not ended.
+        self.host.ended(&grant, id, Direction::ClientSends, &progress, &ending);
         match came {
             Came::Through => Ok(()),
             Came::Stuck => Err(Refusal::new(CloseCode::Internal, &ending.to_string())),
@@ -329,3 +330,6 @@ fn read_journal(parcels: &[Parcel]) -> Vec<Vec<u8>> {
     let journal = parcels.iter().filter(|parcel| parcel.kind == Kind::Journal);
     journal.map_while(|parcel| parcel.is_sound().ok().filter(|sound| *sound).and_then(|_| parcel.read().ok())).collect()
 }
+
+#[cfg(test)]
+mod tests;

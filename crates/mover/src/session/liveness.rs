@@ -20,20 +20,27 @@ pub fn check(session: &Session, running: &Running, heard_ms: u32) {
     drop(moved);
     let stuck = running.stall.lock().unwrap().stuck_for(headway, now);
     if stuck >= session.no_progress_timeout() {
-        running.job.cancel(CloseCode::NoProgress, &why(stuck, running.job.waits_for_memory()));
+        let why = why(stuck, running.job.waits_for_listing(), running.job.waits_for_memory());
+        running.job.cancel(CloseCode::NoProgress, &why);
         running.watch.abort();
     }
 }
 
-fn why(stuck: Duration, is_memory_short: bool) -> String {
+fn why(stuck: Duration, is_listing_owed: bool, is_memory_short: bool) -> String {
     let seconds = stuck.as_secs();
     let time = if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds / 60) };
-    match is_memory_short {
-        true => format!(
+    match (is_listing_owed, is_memory_short) {
+        (true, _) => format!(
+            "nothing moved for {time}: the other side answers but does not get on with listing the source; look there \
+             for hanging storage, or for a stuck program"
+        ),
+        (false, true) => format!(
             "nothing moved for {time}: no stream got the {} of memory it needs (--memory of `serve` or `cp`)",
             model::quantity::ByteCount(LANE_BYTES as u64)
         ),
-        false => format!("nothing moved for {time}, although both sides answer: hanging storage, or a stuck program"),
+        (false, false) => {
+            format!("nothing moved for {time}, although both sides answer: hanging storage, or a stuck program")
+        }
     }
 }
 
@@ -43,9 +50,12 @@ mod tests {
 
     #[test]
     fn the_text_says_how_long_and_what_to_look_at() {
-        assert!(
-            why(Duration::from_secs(900), false).starts_with("nothing moved for 15 min, although both sides answer")
-        );
-        assert!(why(Duration::from_secs(3), true).contains("--memory"));
+        let of = |seconds, is_listing_owed, is_memory_short| {
+            why(Duration::from_secs(seconds), is_listing_owed, is_memory_short)
+        };
+        assert!(of(900, false, false).starts_with("nothing moved for 15 min, although both sides answer"));
+        assert!(of(3, false, true).contains("--memory"));
+        let listing = of(3, true, true);
+        assert!(listing.starts_with("nothing moved for 3 s") && listing.contains("listing the source"));
     }
 }

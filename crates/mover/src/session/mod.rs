@@ -201,8 +201,13 @@ impl Session {
         roster.add(who, Arc::new(job), progress, is_sender);
     }
 
+    /// A job has ended, or was refused.
     pub fn remove_job(&self, number: u32) {
-        self.jobs.lock().unwrap().remove(&number);
+        let mut jobs = self.jobs.lock().unwrap();
+        let _removed = jobs.remove(&number);
+        self.openings.note_past(number);
+        drop(jobs);
+        self.changed.notify_all();
         self.note_rest();
     }
 

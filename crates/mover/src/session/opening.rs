@@ -104,6 +104,8 @@ impl Server {
             }
             Err(refusal) => {
                 let _ = session.control.send(message::encode(reject(number, refusal)));
+                // Streams that wait for it are let go from here on: by then the client is to know why.
+                session.remove_job(number);
                 Ok(())
             }
         };
@@ -229,7 +231,6 @@ impl Server {
         };
         if let Err(e) = std::thread::Builder::new().name("job".into()).spawn(watch) {
             let refusal = Refusal::new(CloseCode::Internal, &format!("the endpoint could not start a thread: {e}"));
-            session.remove_job(number);
             unwatched.stop(Ending::Cancelled { by_peer: false, refusal: refusal.clone() });
             return Err(refusal);
         }

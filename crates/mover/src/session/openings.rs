@@ -1,4 +1,4 @@
-//! The jobs of one session that are being opened, and what the client says of them meanwhile.
+//! The jobs of one session that are being opened, and what the client says of them meanwhile; and which are over.
 //!
 //! Invariants:
 //! - A session has at most `JOBS_MAX` jobs, counting these.
@@ -16,6 +16,8 @@ use wire::{CloseCode, Refusal};
 
 /// What a message that waits takes beside its bytes.
 const WAITING_BYTES: usize = 64;
+/// So many jobs that are over are remembered: a stream of one of them is late, and not a stranger's.
+const PAST_KEPT: usize = 4 * JOBS_MAX;
 
 /// The jobs of one session that are being opened.
 #[derive(Default)]
@@ -26,6 +28,8 @@ pub struct Openings {
 #[derive(Default)]
 struct OpeningsState {
     by_number: HashMap<u32, Waiting>,
+    /// Those that have ended or were refused, the last one behind.
+    past: VecDeque<u32>,
     /// Why the session has ended.
     ended: Option<Ending>,
 }
@@ -71,7 +75,23 @@ impl Openings {
             return Err(Refusal::new(CloseCode::Limit, "a job of this number is open, or too many are"));
         }
         state.by_number.insert(number, Waiting::default());
+        state.past.retain(|past| *past != number);
         Ok(())
+    }
+
+    /// A job has ended, or was refused.
+    pub fn note_past(&self, number: u32) {
+        let mut state = self.state();
+        state.past.push_back(number);
+        if state.past.len() > PAST_KEPT {
+            state.past.pop_front();
+        }
+    }
+
+    /// Whether no stream of this job is to be expected any more.
+    pub fn is_past(&self, number: u32) -> bool {
+        let state = self.state();
+        state.ended.is_some() || state.past.contains(&number)
     }
 
     pub fn forget(&self, number: u32) {

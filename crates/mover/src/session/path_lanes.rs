@@ -18,7 +18,7 @@ use plan::{Adaptation, StreamChoice};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::Refusal;
 use wire::handshake::{Direction, EXPORTER_LABEL, Join};
@@ -177,7 +177,9 @@ impl PathLanes {
             self.state.dialling.fetch_add(1, Relaxed);
             self.started_max = self.started_max.max(self.alive());
             let lane = LaneThread {
-                job: self.job.clone(),
+                asker: self.job.asker.clone(),
+                running: Arc::downgrade(&self.job.running),
+                number: self.job.number,
                 path: self.path.clone(),
                 place: self.place,
                 stream: self.job.next_stream.fetch_add(1, Relaxed),
@@ -208,7 +210,11 @@ fn choose(job: &LaneJob, place: usize, paths: usize) -> StreamChoice {
 }
 
 struct LaneThread {
-    job: LaneJob,
+    asker: Arc<Asker>,
+    /// A job that ends waits for no lane that has no stream yet.
+    running: Weak<Running>,
+    /// Of the job.
+    number: u32,
     path: Path,
     place: usize,
     stream: u32,
@@ -219,7 +225,11 @@ impl LaneThread {
     fn run(self) {
         let connection = self.dial();
         self.state.dialling.fetch_sub(1, Relaxed);
-        match connection.and_then(|connection| self.lane(connection)) {
+        let end = connection.and_then(|connection| match self.running.upgrade() {
+            Some(running) => self.lane(&running, connection),
+            None => Ok(LaneEnd::Done),
+        });
+        match end {
             Ok(LaneEnd::Done | LaneEnd::NoMemory) => {
                 self.state.retired.fetch_add(1, Relaxed);
             }
@@ -231,13 +241,13 @@ impl LaneThread {
 
     fn dial(&self) -> Result<Connection, String> {
         const STRANGER: &str = "another endpoint answers there than on the control stream";
-        let connection = self.job.asker.connect(self.place, &self.path).map_err(|e| {
+        let connection = self.asker.connect(self.place, &self.path).map_err(|e| {
             if matches!(e.kind, ErrorKind::IdentityChanged { .. }) {
                 let _ = self.state.given_up.set(STRANGER.to_owned());
             }
             e.to_string()
         })?;
-        if connection.peer_pin() != self.job.asker.session.peer {
+        if connection.peer_pin() != self.asker.session.peer {
             let _ = self.state.given_up.set(STRANGER.to_owned());
             return Err(STRANGER.to_owned());
         }
@@ -245,8 +255,8 @@ impl LaneThread {
         Ok(connection)
     }
 
-    fn lane(&self, connection: Connection) -> Result<LaneEnd, String> {
-        let LaneJob { asker, running, number, .. } = &self.job;
+    fn lane(&self, running: &Running, connection: Connection) -> Result<LaneEnd, String> {
+        let LaneThread { asker, number, .. } = self;
         let session = &asker.session;
         let mut stream = connection.into_data();
         let direction = match running.job {
@@ -256,6 +266,10 @@ impl LaneThread {
         let mut join = Join { session: session.id, job: *number, stream: self.stream, direction, proof: [0; 32] };
         join.proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
         watch_stream(running, stream.aborter(), self.place);
+        // If the job ends from here on, this stream is found and broken off; if it ended before, nobody would do that.
+        if running.job.is_ended() {
+            return Ok(LaneEnd::Done);
+        }
         give_way(&running.job, &stream.aborter());
         if running.watch.has_several_ways() {
             net::numa::stay_near(stream.local_addr().ip());
@@ -275,7 +289,8 @@ impl LaneThread {
             }
         };
         let counters = stream.counters();
-        let bytes = if self.job.is_sender() { counters.wire_bytes_sent } else { counters.wire_bytes_received };
+        let is_sender = matches!(running.job, Job::Send(_));
+        let bytes = if is_sender { counters.wire_bytes_sent } else { counters.wire_bytes_received };
         self.state.bytes.fetch_add(bytes, Relaxed);
         Ok(end)
     }

@@ -80,6 +80,11 @@ impl Job {
         }
     }
 
+    /// The other side goes on answering, and not with the listing that it was asked for.
+    pub(super) fn waits_for_listing(&self) -> bool {
+        matches!(self, Job::Receive(job) if job.is_listing_owed())
+    }
+
     pub(super) fn waits_for_memory(&self) -> bool {
         self.progress().lanes.wait_for_memory()
     }

@@ -18,7 +18,7 @@ use crate::receiver;
 use crate::sender;
 use model::{Pin, SessionId};
 use net::{Connection, DataStream};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
@@ -33,12 +33,15 @@ use wire::{CloseCode, FrameReader, FrameType, Message, Refusal};
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that is turned away may take to say what it wanted.
 const TURN_AWAY_PATIENCE: Duration = Duration::from_secs(1);
+/// So many sessions that ended are remembered: a stream of one of them is late, and not a stranger's.
+const ENDED_KEPT: usize = 1024;
 
 pub struct Server {
     pub(super) host: Arc<dyn Host>,
     pub(super) memory: Memory,
     pub(super) rooms: Rooms,
     pub(super) sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    ended: Mutex<VecDeque<SessionId>>,
     changed: Condvar,
     pub(super) attempts: Attempts,
     no_progress_timeout: Mutex<Duration>,
@@ -53,6 +56,7 @@ impl Server {
             memory,
             rooms: Rooms::default(),
             sessions: Mutex::default(),
+            ended: Mutex::default(),
             changed: Condvar::new(),
             attempts: Attempts::default(),
             no_progress_timeout: Mutex::new(NO_PROGRESS_TIMEOUT),
@@ -237,14 +241,13 @@ impl Server {
 
     /// Checks a data stream's claim to a session and runs its lane.
     fn join(self: &Arc<Server>, stream: DataStream, join: Join) -> Result<(), Refusal> {
-        let unknown = || Refusal::new(CloseCode::Authentication, "a data stream that belongs to no session");
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        let session = self.find_session(join.session, deadline).ok_or_else(unknown)?;
+        let session = self.find_session(join.session, deadline)?;
         let proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
         if !net::constant_time_eq(&proof, &join.proof) || stream.peer_pin() != session.peer {
             return Err(unknown());
         }
-        let running = session.find_job(join.job, deadline).ok_or_else(unknown)?;
+        let running = session.find_job(join.job, deadline)?;
         let memory = &session.guest()?.memory;
         if running.watch.count() >= STREAMS_MAX as usize {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
@@ -257,7 +260,7 @@ impl Server {
         give_way(&running.job, &stream.aborter());
         // If the job ends from here on, this stream is found and stopped; if it ended before, the stream is refused here.
         if running.job.is_ended() {
-            return Err(Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended"));
+            return Err(late());
         }
         match (&running.job, join.direction) {
             (Job::Send(job), Direction::ServerSends) => {
@@ -277,13 +280,16 @@ impl Server {
     }
 
     /// The session of a data stream; the control stream may still be on its way.
-    fn find_session(&self, id: SessionId, deadline: Instant) -> Option<Arc<Session>> {
+    fn find_session(&self, id: SessionId, deadline: Instant) -> Result<Arc<Session>, Refusal> {
         let mut sessions = self.sessions.lock().unwrap();
         loop {
             if let Some(session) = sessions.get(&id) {
-                return Some(session.clone());
+                return Ok(session.clone());
             }
-            let left = deadline.checked_duration_since(Instant::now())?;
+            if self.ended.lock().unwrap().contains(&id) {
+                return Err(late());
+            }
+            let left = deadline.checked_duration_since(Instant::now()).ok_or_else(unknown)?;
             sessions = self.changed.wait_timeout(sessions, left).unwrap().0;
         }
     }
@@ -297,7 +303,14 @@ struct Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.server.sessions.lock().unwrap().remove(&self.session.id);
+        let mut sessions = self.server.sessions.lock().unwrap();
+        sessions.remove(&self.session.id);
+        let mut ended = self.server.ended.lock().unwrap();
+        ended.push_back(self.session.id);
+        if ended.len() > ENDED_KEPT {
+            ended.pop_front();
+        }
+        drop((ended, sessions));
         self.server.changed.notify_all();
         if std::thread::panicking() {
             self.session.end_jobs(&Ending::Lost("a thread of this program failed; this is a bug".into()));
@@ -307,16 +320,28 @@ impl Drop for Entered<'_> {
 
 impl Session {
     /// A job, waiting for the message that opens it.
-    fn find_job(&self, number: u32, deadline: Instant) -> Option<Arc<Running>> {
+    fn find_job(&self, number: u32, deadline: Instant) -> Result<Arc<Running>, Refusal> {
         let mut jobs = self.jobs.lock().unwrap();
         loop {
             if let Some(running) = jobs.get(&number) {
-                return Some(running.clone());
+                return Ok(running.clone());
             }
-            let left = deadline.checked_duration_since(Instant::now())?;
+            if self.openings.is_past(number) {
+                return Err(late());
+            }
+            let left = deadline.checked_duration_since(Instant::now()).ok_or_else(unknown)?;
             jobs = self.changed.wait_timeout(jobs, left).unwrap().0;
         }
     }
+}
+
+fn unknown() -> Refusal {
+    Refusal::new(CloseCode::Authentication, "a data stream that belongs to no session")
+}
+
+/// A client goes on dialling while its job ends.
+fn late() -> Refusal {
+    Refusal::new(CloseCode::NoProgress, "a data stream of a job that has ended")
 }
 
 fn close_of(refusal: &Refusal) -> message::Close {

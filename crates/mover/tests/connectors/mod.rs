@@ -1,15 +1,19 @@
-//! Sessions over a connector of the test's own: pipes within this process, on several paths, one of them dead or wrong.
+//! Sessions over a connector of the test's own: pipes within this process, on several paths, one of them dead or wrong; and
+//! streams that come late.
 
 use crate::endpoint::{OpenHost, describe};
-use crate::make_files;
+use crate::{make_files, sink};
+use model::pace::Timetable;
 use model::{JobId, Pin, TransferOptions};
 use mover::session::{
-    Client, ClientOptions, Connector, Grant, Host, HostFacts, Opened, Path, PushSpec, Server, Tuning,
+    Client, ClientOptions, Connector, Grant, Guide, Host, HostFacts, Opened, Path, PullSpec, PushSpec, Server, Tuning,
 };
 use mover::{Ending, Memory, Progress, Report};
 use net::{Connection, DialOptions, Identity, ServerTls, accept_tls, connect_tls};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use store::posix::PosixSource;
@@ -121,6 +125,58 @@ impl Connector for Pipes {
     }
 }
 
+/// Dials at once while its session is opened, and then when it is told to, to another end.
+struct Late {
+    identity: Identity,
+    paths: [Path; 1],
+    early: End,
+    late: End,
+    is_late: AtomicBool,
+    go: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Connector for Late {
+    fn paths(&self) -> &[Path] {
+        &self.paths
+    }
+
+    fn connect(&self, _: &Path) -> Result<Connection, net::Error> {
+        if !self.is_late.load(Relaxed) {
+            return self.early.connect(&self.identity);
+        }
+        let _ = self.go.lock().unwrap().recv_timeout(PATIENCE);
+        self.late.connect(&self.identity)
+    }
+
+    fn congestion(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Ends its job. The next time that it is asked for something, which is once the job has ended, it has the late stream
+/// dialled, and waits for what that brings.
+struct Ender {
+    tell: mpsc::Sender<()>,
+    heard: mpsc::Receiver<usize>,
+    is_over: Cell<bool>,
+    bytes: Cell<Option<usize>>,
+}
+
+impl Guide for Ender {
+    fn is_over(&self) -> bool {
+        self.is_over.set(true);
+        true
+    }
+
+    fn pace(&self, _: &TransferOptions) -> Option<Arc<Timetable>> {
+        if self.is_over.get() && self.bytes.get().is_none() {
+            let _ = self.tell.send(());
+            self.bytes.set(self.heard.recv_timeout(PATIENCE).ok());
+        }
+        None
+    }
+}
+
 /// A tree, an endpoint that no address leads to, and its key.
 struct Scene {
     dir: tempfile::TempDir,
@@ -169,6 +225,33 @@ impl Scene {
         (report, used)
     }
 
+    /// A client of which the third stream is dialled when that is told, and to this end.
+    fn with_late_stream(&self, late: End) -> (Client, mpsc::Sender<()>) {
+        let (tell, go) = mpsc::channel();
+        let connector = Arc::new(Late {
+            identity: Identity::generate().unwrap(),
+            paths: [Path { name: "late".into(), remote: "here".into(), ..Path::default() }],
+            early: self.end(),
+            late,
+            is_late: AtomicBool::new(false),
+            go: Mutex::new(go),
+        });
+        let client = Client::connect(ClientOptions {
+            connector: connector.clone(),
+            credential: Vec::new(),
+            tuning: Tuning { streams: Some(3), ..Tuning::default() },
+            memory: Memory::default(),
+        });
+        connector.is_late.store(true, Relaxed);
+        (client.unwrap(), tell)
+    }
+
+    /// The same key as the server's, and nothing behind it; told is how many bytes come.
+    fn listener(&self) -> (End, mpsc::Receiver<usize>) {
+        let (told, heard) = mpsc::channel();
+        (End::Stranger(Identity::from_pkcs8(&self.key).unwrap(), told), heard)
+    }
+
     #[track_caller]
     fn arrived(&self, report: &Report) {
         assert!(matches!(report.ending, Ending::Finished(_)), "{:?}", report.ending);
@@ -201,4 +284,34 @@ fn a_path_to_somebody_else_carries_nothing_of_the_session() {
     scene.arrived(&report);
     let bytes: Vec<usize> = heard.iter().collect();
     assert!(!bytes.is_empty() && bytes.iter().all(|bytes| *bytes == 0), "{bytes:?}");
+}
+
+fn pull_spec() -> PullSpec {
+    let (id, paths, options) = (JobId([2; 16]), vec![b"f".to_vec()], TransferOptions::default());
+    PullSpec { id, paths, options, rename_to: None, is_sequential: false }
+}
+
+#[test]
+fn a_stream_that_is_there_when_its_job_has_ended_does_not_join_it() {
+    let scene = Scene::new(1);
+    let (listener, heard) = scene.listener();
+    let (client, tell) = scene.with_late_stream(listener);
+    let ender = Ender { tell, heard, is_over: Cell::new(false), bytes: Cell::new(None) };
+    let report = client.pull(pull_spec(), sink(scene.dir.path()), Progress::new(), None, &ender).unwrap();
+    assert!(matches!(report.ending, Ending::Cancelled { by_peer: false, .. }), "{:?}", report.ending);
+    assert_eq!(ender.bytes.get(), Some(0));
+    client.close();
+}
+
+#[test]
+fn a_job_that_has_ended_lets_its_destination_go_while_a_stream_of_it_is_still_dialled() {
+    let scene = Scene::new(1);
+    let (listener, _heard) = scene.listener();
+    let (client, tell) = scene.with_late_stream(listener);
+    let sink = sink(scene.dir.path());
+    let held = Arc::downgrade(&sink);
+    client.pull(pull_spec(), sink, Progress::new(), None, &|| true).unwrap();
+    assert_eq!(held.strong_count(), 0);
+    tell.send(()).unwrap();
+    client.close();
 }

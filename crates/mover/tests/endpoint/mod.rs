@@ -69,16 +69,21 @@ pub fn endpoint(root: &Path) -> Endpoint {
 
 /// Listens for a server, and accepts as long as the test process lives.
 pub fn serve(server: Arc<Server>) -> Endpoint {
+    serve_telling(server, |_| {})
+}
+
+/// The same; tells how each connection ended.
+pub fn serve_telling(server: Arc<Server>, told: impl Fn(Result<(), Refusal>) + Clone + Send + 'static) -> Endpoint {
     let identity = Identity::generate().unwrap();
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().to_string();
     let tls = ServerTls::new(&identity).unwrap();
     std::thread::spawn(move || {
         while let Ok(Some((tcp, _))) = listener.accept() {
-            let (server, tls, arrived) = (server.clone(), tls.clone(), Instant::now());
+            let (server, tls, told, arrived) = (server.clone(), tls.clone(), told.clone(), Instant::now());
             std::thread::spawn(move || {
                 if let Ok(connection) = net::accept_tls(tcp, &tls, Instant::now() + Duration::from_secs(10)) {
-                    let _ = server.serve(connection, arrived);
+                    told(server.serve(connection, arrived));
                 }
             });
         }

@@ -10,7 +10,7 @@
 
 use super::content::write_all_at;
 use super::facts::mount_of;
-use super::shared::{Shared, not_for_slices, times_of};
+use super::shared::{OPEN_DIRECTORY, Shared, not_for_slices, times_of};
 use super::staging::{Staging, has_journal, random};
 use super::wait::once;
 use super::{sparse, within};
@@ -83,7 +83,7 @@ impl Shared {
 
     /// Staging from which can be renamed into a directory what could not be from `tried`. None where it would be no better.
     pub fn nearer(&self, tried: &Arc<Staging>, parent: ObjectId) -> Result<Option<Arc<Staging>>> {
-        let failed = |e: io::Error| Error::new("open directory", self.tree.path(parent.0, b""), e);
+        let failed = |e: io::Error| Error::new(OPEN_DIRECTORY, self.tree.path(parent.0, b""), e);
         if self.slice.get().is_some() {
             return Err(not_for_slices());
         }

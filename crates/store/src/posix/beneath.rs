@@ -67,6 +67,15 @@ impl Bounds {
         })
     }
 
+    /// As `open_child`, without any right to what is in the directory: to learn whose it is, and who may enter it.
+    pub fn find_child(self, parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match self.are_kept() {
+            true => open_on_one(parent, name, flags),
+            false => Ok(openat(parent, name.as_c_str(), flags, Mode::empty())?),
+        }
+    }
+
     /// As the function of this name.
     pub fn open_file(self, parent: BorrowedFd<'_>, name: &Name) -> io::Result<OwnedFd> {
         if self.are_kept() {
@@ -87,8 +96,9 @@ impl Bounds {
 
     fn resolve_anywhere(self, root: BorrowedFd<'_>, names: &[Name]) -> io::Result<OwnedFd> {
         match resolve(root, names, self.are_kept()) {
-            // Either it leaves the root, or it crosses a mount, and only the first is so without this rule too.
-            Err(Errno::XDEV) if self.are_kept() && resolve(root, names, false).is_ok() => {
+            // Either it leaves the root, or it crosses a mount, and only the first is so without this rule too. What
+            // lies behind the mount may be a file, or not be there.
+            Err(Errno::XDEV) if self.are_kept() && !matches!(resolve(root, names, false), Err(Errno::XDEV)) => {
                 let crosses = |depth: &usize| matches!(resolve(root, &names[..*depth], true), Err(Errno::XDEV));
                 let depth = (1..names.len()).find(crosses).unwrap_or(names.len());
                 Err(mounted(&names[..depth]))

@@ -156,6 +156,11 @@ impl Walk<'_> {
             goes_on = match status {
                 // Gone between listing and looking: it was never part of this copy.
                 Err(Errno::NOENT) if names.is_none() => true,
+                Err(Errno::NOENT) => {
+                    let path = self.tree.path(at.key.0, name.as_bytes());
+                    let message = "it does not exist".to_owned();
+                    visitor.found(Found::Failed(Failure { path, kind: FailureKind::NotFound, message }))
+                }
                 Err(e) => visitor.found(self.failed(at, name.as_bytes(), Error::new("look at", b"", e))),
                 Ok(status) => self.visit(at, directory.as_fd(), (name, &status), &mut found_directories, visitor),
             };

@@ -1,6 +1,6 @@
 //! Looking at what stands in a destination, without changing it; and the one change that needs no new content, a time.
 
-use super::shared::times_of;
+use super::shared::{OPEN_DIRECTORY, times_of};
 use super::sink::PosixSink;
 use super::source::PosixFile;
 use super::{facts, list, spelling};
@@ -43,7 +43,7 @@ impl PosixSink {
     /// As `Sink::enter`, without making the directory.
     pub(crate) fn look_into(&self, name: &Name) -> Result<()> {
         let tree = &self.shared.tree;
-        let fail = |e: io::Error| Error::new("open directory", name.as_bytes(), e);
+        let fail = |e: io::Error| Error::new(OPEN_DIRECTORY, name.as_bytes(), e);
         let here = tree.open(ObjectId::ROOT.0).map_err(fail)?;
         match tree.bounds.resolve_directory(here.as_fd(), std::slice::from_ref(name)) {
             Ok(below) => tree.insert_base(ObjectId::ROOT.0, Arc::new(below), b""),
@@ -64,7 +64,7 @@ impl PosixSink {
                 let why = "a file or symbolic link stands where a directory is needed";
                 Error::of_kind(FailureKind::InTheWay, "make directory", crate::Sink::path(self, entry), why)
             }
-            _ => self.error("open directory", entry, e),
+            _ => self.error(OPEN_DIRECTORY, entry, e),
         }
     }
 
@@ -99,7 +99,7 @@ impl PosixSink {
         let file;
         let directory;
         let object = if entry.kind == Kind::Directory {
-            directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
+            directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error(OPEN_DIRECTORY, entry, e))?;
             directory.as_fd()
         } else {
             file = self.open_file_at(entry)?;
@@ -107,9 +107,14 @@ impl PosixSink {
         };
         let differences = self.shared.keeper.differences(object, entry, self.shared.chmod_of(entry));
         let differences = differences.map_err(|e| self.error("look at", entry, e))?;
-        // One that this job has opened for itself gets back the mode that it had.
-        let is_open = entry.kind == Kind::Directory && self.shared.unfinished.lock().unwrap().contains(&entry.id.0);
-        Ok(if is_open { differences & !cause::MODE } else { differences })
+        let had = match entry.kind {
+            Kind::Directory => self.shared.unfinished.lock().unwrap().get(&entry.id.0).copied(),
+            _ => None,
+        };
+        // One that this job has opened for itself is compared as it was.
+        let is_set = self.shared.keeper.fidelity.mode || self.shared.chmod.is_some();
+        let is_other = |had: u32| is_set && had & 0o1777 != self.shared.mode_of(entry);
+        Ok(had.map_or(differences, |had| differences & !cause::MODE | if is_other(had) { cause::MODE } else { 0 }))
     }
 
     fn open_file_at(&self, entry: &Entry) -> Result<OwnedFd> {

@@ -4,7 +4,7 @@
 //! - `beneath`, `tree`: keep reading and writing below their roots
 //! - `source`: reads, with `list` and `ordered`
 //! - `watch`: follows, with `hints`
-//! - `sink`: writes, with `lane` for small files and `large` for large ones
+//! - `sink`: writes, with `lane` for small files and `large` for large ones; `shut` opens directories for it
 //! - `view`: shows what has arrived of a file that grows
 //! - `parts`: has several slices write one file
 //! - `staging`: where what arrives waits, with `sweep`, `slices`, `fence` and `host`
@@ -51,6 +51,7 @@ mod sparse;
 pub mod owners;
 mod prune;
 mod look;
+mod shut;
 mod within;
 mod blocks;
 mod content;

@@ -34,6 +34,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 /// The sticky bit of a directory that is not to have it in the end.
 pub(super) const UNFINISHED: u32 = 0o1000;
+/// The set-group-id bit of a directory comes from the one above, and says which group its files get.
+pub(super) const GROUP_BIT: u32 = 0o2000;
+/// Without these its owner can neither list a directory nor reach what is in it.
+pub(super) const USABLE: u32 = 0o500;
+/// What was tried, where it fails: the source has a directory of the same path.
+pub(super) const OPEN_DIRECTORY: &str = "open directory at the destination";
 /// Numbers of directories that are not the job's begin here: far above those that a sender counts to.
 pub(super) const SCRATCH_FIRST: u64 = 1 << 61;
 /// Directories of which it is remembered what files in them get: they are visited one after the other.
@@ -56,8 +62,9 @@ pub(super) struct Shared {
     pub free_lanes: Mutex<Vec<(u64, Arc<Lane>)>>,
     /// Where links are made before they get their names, one in each staging.
     pub link_lanes: Mutex<Vec<Arc<Lane>>>,
-    /// Directories that an attempt which died has made and not given their final mode.
-    pub unfinished: Mutex<BTreeSet<u64>>,
+    /// Directories that are open to this user only as long as the job fills them, and the mode that they had. One that
+    /// an attempt which died has made counts as having had the mode that it is to get.
+    pub unfinished: Mutex<BTreeMap<u64, u32>>,
     pub is_closed: AtomicBool,
     /// Directories whose names changed since the last `sync_names`.
     pub changed_directories: Mutex<BTreeSet<u64>>,
@@ -165,7 +172,8 @@ impl Backup {
 
 impl Shared {
     pub fn open_directory(&self, entry: &Entry) -> Result<Arc<OwnedFd>> {
-        self.tree.open(entry.parent.0).map_err(|e| Error::new("open directory", self.tree.path(entry.parent.0, b""), e))
+        let path = || self.tree.path(entry.parent.0, b"");
+        self.tree.open(entry.parent.0).map_err(|e| Error::new(OPEN_DIRECTORY, path(), e))
     }
 
     /// The staging from which objects are renamed into a directory, whose number is `parent`.
@@ -181,7 +189,7 @@ impl Shared {
             return Ok(staging.clone());
         }
         let top = match ground.apart {
-            Some(key) => self.tree.open(key).map_err(|e| Error::new("open directory", self.tree.path(key, b""), e))?,
+            Some(key) => self.tree.open(key).map_err(|e| Error::new(OPEN_DIRECTORY, self.tree.path(key, b""), e))?,
             None => self.staging_parent.clone(),
         };
         let is_below = mount(top.as_fd())? == ground.mount;

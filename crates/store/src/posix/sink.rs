@@ -16,7 +16,7 @@ use super::lane::PosixSinkLane;
 use super::large::{LargeFile, Room};
 use super::lines::PosixLines;
 use super::owners::Sort;
-use super::shared::{Apart, Backup, SCRATCH_FIRST, Shared, UNFINISHED, times_of};
+use super::shared::{Apart, Backup, GROUP_BIT, OPEN_DIRECTORY, SCRATCH_FIRST, Shared, UNFINISHED, USABLE, times_of};
 use super::source::PosixSource;
 use super::spelling::{self, Spellings};
 use super::staging::FileNumber;
@@ -40,9 +40,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
-
-/// The set-group-id bit of a directory comes from the one above, and says which group its files get.
-const GROUP_BIT: u32 = 0o2000;
 
 pub struct PosixSink {
     pub(super) shared: Arc<Shared>,
@@ -127,14 +124,16 @@ impl PosixSink {
     /// the directory above with it.
     fn final_mode_of(&self, entry: &Entry, status: &Stat, is_fresh: bool) -> Option<u32> {
         let (shared, keeper) = (&self.shared, &self.shared.keeper);
-        let is_marked = shared.unfinished.lock().unwrap().contains(&entry.id.0)
-            || is_fresh && shared.first_mode_of(entry) & UNFINISHED != 0;
+        let had = shared.unfinished.lock().unwrap().get(&entry.id.0).copied();
+        let is_marked = had.is_some() || is_fresh && shared.first_mode_of(entry) & UNFINISHED != 0;
         if keeper.fidelity.mode || !(is_marked || shared.chmod.is_some()) {
             return None;
         }
-        let mode = match shared.chmod {
+        let mode = match (shared.chmod, had) {
+            // One that its user could use was opened for the job alone.
+            (None, Some(had)) if had & USABLE == USABLE => had,
             // Less than it was made with: a default ACL may have left less than the umask.
-            None if !keeper.changes_owner() => status.st_mode & entry.mode & 0o777,
+            (None, _) if !keeper.changes_owner() => status.st_mode & entry.mode & 0o777,
             _ => shared.mode_of(entry),
         };
         Some(mode | status.st_mode & GROUP_BIT).filter(|mode| *mode != status.st_mode & 0o7777)
@@ -195,29 +194,7 @@ impl Sink for PosixSink {
         let is_fresh = match mkdirat(&parent, entry.name.as_c_str(), Mode::from_raw_mode(mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => {
-                let opened = self.shared.tree.bounds.open_child(parent.as_fd(), &entry.name);
-                let there = opened.map_err(|e| self.no_directory(entry, e))?;
-                let status = fstat(&there).map_err(|e| self.error("look at", entry, e))?;
-                if self.is_another(&parent, entry, &status) {
-                    return Err(Error::of_kind(
-                        FailureKind::InTheWay,
-                        "make directory",
-                        self.path(entry),
-                        spelling::ANOTHER,
-                    ));
-                }
-                // The group bit may come from the directory above.
-                let is_ours = status.st_uid == rustix::process::geteuid().as_raw();
-                let is_to_change = mode & UNFINISHED != 0 && is_ours;
-                let (unfinished, finished) = (mode & !facts::umask(), self.shared.mode_of(entry));
-                // An attempt that failed files in it has closed it all the same: its successor opens it again.
-                if is_to_change && status.st_mode & 0o5777 == finished && finished & 0o300 != 0o300 {
-                    let reopened = fchmod(&there, Mode::from_raw_mode(unfinished | status.st_mode & GROUP_BIT));
-                    reopened.map_err(|e| self.error("set mode and time of directory", entry, e))?;
-                    self.shared.unfinished.lock().unwrap().insert(entry.id.0);
-                } else if is_to_change && status.st_mode & 0o5777 == unfinished {
-                    self.shared.unfinished.lock().unwrap().insert(entry.id.0);
-                }
+                self.open_existing(&parent, entry, mode)?;
                 false
             }
             Err(e) => return Err(self.error("make directory", entry, e)),
@@ -434,7 +411,7 @@ impl Sink for PosixSink {
     }
 
     fn finish_directory(&self, entry: &Entry) -> Result<()> {
-        let directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error("open directory", entry, e))?;
+        let directory = self.shared.tree.open(entry.id.0).map_err(|e| self.error(OPEN_DIRECTORY, entry, e))?;
         let fail = |e: Errno| self.error("set mode and time of directory", entry, e);
         let status = fstat(&directory).map_err(fail)?;
         let is_fresh = self.shared.tree.is_fresh(entry.id.0);

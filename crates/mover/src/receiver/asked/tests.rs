@@ -1,12 +1,18 @@
 //! What is taken and what is not, and that an honest sender is never refused: the chooser of `store` is asked too.
 
+use super::super::by_hand::{Altered, Rig};
 use super::*;
+use crate::limits::LANE_BYTES;
+use conformance::memory::Memory;
 use model::filter::{Filter, Rule};
 use model::selection::{Bounds, Listed};
-use model::{Generation, Node};
+use model::{Generation, Node, TransferOptions};
 use proptest::prelude::*;
 use store::posix::PosixSource;
 use store::{Found, Source};
+use wire::message::{Entries, EntryRecord};
+
+const DIRECTORY: u32 = 1;
 
 fn entry(id: u64, parent: u64, name: &str, kind: Kind) -> Entry {
     let generation = Generation { size_bytes: 5, ..Generation::default() };
@@ -141,6 +147,40 @@ fn of_a_generated_source_only_its_own_files_are_taken() {
     assert_eq!(of("gen:2000x5", &many), None);
     assert_eq!(of("gen:2000x5", &[many[0].clone(), file(2, 1, "f000000999")]), Some("d000001/f000000999".into()));
     assert_eq!(of("gen:2000x5", &[file(1, 0, "f000000000")]), Some("f000000000".into()));
+}
+
+#[test]
+fn a_chain_of_directories_is_charged_with_all_that_is_kept_of_it_and_ends_the_job_without_room() {
+    let (account, room_bytes) = (crate::Memory::of_endpoint(LANE_BYTES), 256 << 10);
+    let rig = Rig::charged(Altered::of(&Memory::default()), TransferOptions::default(), account.clone());
+    rig.job.hold_to(asked(&["s/"], rules(&["- *.o"])));
+    let _rest = account.hold(account.free_to_hold_bytes() - room_bytes, "all else").unwrap();
+    let describe = |id: u64| {
+        let (parent, name, kind) = (id - 1, vec![b'd'; 255], DIRECTORY);
+        let record = EntryRecord { parent, name, kind, mode: 0o755, ..EntryRecord::default() };
+        rig.job.handle(Entries { job: 1, first: id, entries: vec![record] }.into()).unwrap();
+    };
+    // Each of them is charged with its name at least.
+    (1..room_bytes as u64 / 255).take_while(|_| !rig.job.end.is_set()).for_each(describe);
+    let ending = rig.job.end.get().expect("it has no room for so many");
+    assert!(ending.to_string().contains("of memory (descriptions, names and attributes)"), "{ending}");
+    let asked = rig.job.asked.get().unwrap().lock().unwrap();
+    let bytes_of = |place: &Place| size_of::<Place>() + place.name.as_ref().map_or(0, |name| name.as_bytes().len());
+    let kept: usize = asked.places.values().map(bytes_of).sum();
+    assert!(asked.places.len() > 50 && kept < room_bytes, "{kept}");
+}
+
+#[test]
+fn directories_are_held_to_rules_down_to_a_depth_and_refused_below_it() {
+    let mut asked = asked(&["s/"], rules(&["- *.o"]));
+    let directory = |id: u64| entry(id, id - 1, "d", Kind::Directory);
+    asked.keep(&directory(1), DEPTH_MAX - 1, true);
+    assert!(asked.check(&[described(directory(2))]).is_ok());
+    let refusal = asked.check(&[described(directory(3))]).unwrap_err();
+    assert!(refusal.code == CloseCode::Limit && refusal.text.contains("4096 levels deep"), "{refusal}");
+    // What lies in the deepest one is held to them still.
+    let mut is_taken = |name: &str| asked.check(&[described(entry(3, 2, name, Kind::File))]).is_ok();
+    assert!(is_taken("f") && !is_taken("f.o"));
 }
 
 /// A tree with many names that rules may or may not match.

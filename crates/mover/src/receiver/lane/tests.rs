@@ -1,13 +1,15 @@
-//! Checks of a lane whose storage refuses a block, and of what is charged for chunks.
+//! Checks of a lane whose storage refuses a block, of what is charged for chunks, and of packs that are refused.
 
 use super::super::by_hand::{Altered, Rig};
+use super::{Found, PackedFile};
 use crate::limits::LANE_BYTES;
 use conformance::memory::Memory;
 use model::options::Fsync;
-use model::{Digest, DigestAlgorithm, FailureKind, TransferOptions};
+use model::{Digest, DigestAlgorithm, FailureKind, ObjectId, TransferOptions};
 use std::ops::Range;
 use store::{BlockWriter, StagedFile};
 use wire::Message;
+use wire::data::{PackRow, Status};
 
 const CHUNK: u64 = 64 << 10;
 
@@ -91,4 +93,24 @@ fn digests_of_chunks_are_charged_and_a_job_without_room_for_more_of_them_ends() 
     assert!(rig.job.end.get().is_none());
     bring(2048..3072);
     assert!(rig.job.end.is_set());
+}
+
+/// Where one of several holders sends it, the others bring the rest.
+#[test]
+fn of_a_pack_that_is_refused_what_was_stored_is_settled_and_the_rest_is_still_expected() {
+    let rig = Rig::new(Altered::of(&Memory::default()), options(CHUNK));
+    for (id, name, size_bytes) in [(1, "a", 4), (2, "large", 2 * CHUNK), (3, "b", 4), (4, "c", 5), (5, "d", 4)] {
+        rig.describe(id, name, size_bytes, 1).unwrap();
+    }
+    let digest = rig.job.options.digest.of_object(b"xxxx");
+    let mut writer = rig.writer();
+    // A chunk of a large object, and a file that is shorter than it was described.
+    for ids in [[1, 2, 3], [3, 4, 5]] {
+        let rows = ids.map(|id| PackRow { object: ObjectId(id), length: 4, status: Status::Good, bound: digest });
+        let file = |row| PackedFile { row, bytes: b"xxxx", digest: Some(digest), late: None };
+        assert!(writer.packed(&rows.each_ref().map(file)).is_err());
+    }
+    let mut table = rig.job.table.lock().unwrap();
+    let states = [1, 3, 4, 5].map(|id| (table.is_open(id), matches!(table.take(id), Found::Small(..))));
+    assert_eq!(states, [(false, false), (false, false), (true, true), (true, true)]);
 }

@@ -6,7 +6,7 @@
 //! Not here: the comparison that precedes its publication (`receiver::seal`).
 
 use super::{Large, State};
-use model::{Digest, Entry, Extent, mutant};
+use model::{Digest, Entry, Extent, Generation, mutant};
 use store::PublishRule;
 
 /// Pieces of an object that are held apart from one another. Fragments overtake one another, and what lies between two pieces is
@@ -38,9 +38,13 @@ impl Large {
         (state.sealed, state.is_append_only) = (Some((entry, rule)), is_append_only);
     }
 
-    /// What is held is not what its source has, whatever was promised: all of it is to be compared.
-    pub fn distrust(&self) {
-        self.object.state.lock().unwrap().is_append_only = false;
+    /// What is held is not what its source has, whatever was promised: all of it is to be compared. Returns how often that was found
+    /// of this version, which is forgotten with the object.
+    pub fn distrust(&self, version: Generation) -> u32 {
+        let mut state = self.object.state.lock().unwrap();
+        let before = state.found_changed.filter(|(sealed, _)| *sealed == version).map_or(0, |(_, rounds)| rounds);
+        (state.found_changed, state.is_append_only) = (Some((version, before + 1)), false);
+        before + 1
     }
 
     /// Of its chunks only the first and the last are to be compared.

@@ -28,9 +28,13 @@ impl Large {
                 false => 0,
             }),
             chunk_bytes: options.chunk_bytes,
-            stem: match is_growing {
-                true => resume::stem_of_growing(job.sender, &path, entry, options.digest, options.chunk_bytes),
-                false => resume::stem(job.sender, &path, entry, options.digest, options.chunk_bytes),
+            stem: match end {
+                model::End::Growing => {
+                    resume::stem_of_growing(job.sender, &path, entry, options.digest, options.chunk_bytes)
+                }
+                // A stem with a suffix belongs to one attempt alone: if it is killed, the next one sweeps it.
+                model::End::ReadOnce => resume::stem(job.sender, &path, entry, options.digest) + "-once",
+                model::End::Known => resume::stem(job.sender, &path, entry, options.digest),
             },
             together: match (&options.slice, end) {
                 (Some(slice), model::End::Known) => Together::of(slice, &path, entry, options),
@@ -65,7 +69,7 @@ impl Large {
         self.open(job, entry, None)
     }
 
-    fn open(
+    pub(super) fn open(
         &self,
         job: &ReceiveJob,
         entry: &Entry,
@@ -75,19 +79,27 @@ impl Large {
         if state.is_over_for(self.feeder) || state.file.is_some() {
             return Ok(state.file.clone().filter(|_| state.feeders.is_there(self.feeder)));
         }
-        let of_parts = match (&self.together, parts) {
-            (Some(Together { stem, range: Some(range) }), _) => {
-                Some(self.open_part(job, entry, (stem, *range), &mut state)?)
-            }
-            (_, Some(parts)) => self.open_on_parts(job, entry, parts, &mut state)?,
-            _ => None,
-        };
-        let file = match of_parts {
-            Some(file) => file,
-            None => self.open_own(job, entry, &mut state)?,
-        };
+        let opened = self.open_staging(job, entry, parts, &mut state);
+        let file = opened.inspect_err(|_| state.hold_nothing())?;
         state.file = Some(file.clone());
         Ok(Some(file))
+    }
+
+    fn open_staging(
+        &self,
+        job: &ReceiveJob,
+        entry: &Entry,
+        parts: Option<&Parts>,
+        state: &mut State,
+    ) -> store::Result<Arc<dyn StagedFile>> {
+        let of_parts = match (&self.together, parts) {
+            (Some(Together { stem, range: Some(range) }), _) => {
+                Some(self.open_part(job, entry, (stem, *range), state)?)
+            }
+            (_, Some(parts)) => self.open_on_parts(job, entry, parts, state)?,
+            _ => None,
+        };
+        of_parts.map_or_else(|| self.open_own(job, entry, state), Ok)
     }
 
     /// Staging that is this job's alone.

@@ -56,7 +56,7 @@ impl Large {
         let (file, journals) = job.sink.begin_part(entry, stem, range)?;
         let header = self.header_of_parts(job, entry);
         if let Ok((bytes, appender)) = extent_log::start(&header) {
-            file.append_journal(&bytes)?;
+            file.append_journal(&bytes).inspect_err(|_| file.discard())?;
             state.appender = Some(appender);
         }
         // The rest is not this job's.
@@ -109,6 +109,7 @@ impl Large {
         if are_over {
             // Another one may have taken it meanwhile.
             let Ok(file) = job.sink.begin_on_parts(entry, stem) else { return Ok(None) };
+            // What others brought stays, also when that cannot be put down: the next attempt takes it again.
             let held = resume::start(&*file, &header, chunks)?;
             for (extent, digest) in held.chunks {
                 state.hold(extent, digest);
@@ -117,21 +118,35 @@ impl Large {
             return Ok(Some(file));
         }
         let file = self.open_own(job, entry, state)?;
+        let copied = self.copy_chunks(job, (&*file, &*parts.content), (chunks, &header), state);
+        copied.inspect_err(|_| file.discard())?;
+        Ok(Some(file))
+    }
+
+    /// Brings chunks into a file of this job's own, and holds those that have the recorded digests there.
+    fn copy_chunks(
+        &self,
+        job: &ReceiveJob,
+        (file, content): (&dyn StagedFile, &dyn SourceFile),
+        (chunks, header): (Vec<(Extent, Digest)>, &Header),
+        state: &mut State,
+    ) -> store::Result<()> {
         for (extent, digest) in chunks {
             if job.end.is_set() {
                 break;
             }
-            if !state.held.contains(extent) && copy(&*file, &*parts.content, extent)? {
-                count(&job.progress.worked, 1);
-                if resume::digest_of(&*file, extent, &header, self.size_bytes)? == Some(digest) {
-                    state.hold(extent, digest);
-                    if let Some(Ok(record)) = state.appender.as_mut().map(|appender| appender.extent(extent, &digest)) {
-                        file.append_journal(&record)?;
-                    }
+            if state.held.contains(extent) || !copy(file, content, extent)? {
+                continue;
+            }
+            count(&job.progress.worked, 1);
+            if resume::digest_of(file, extent, header, self.size_bytes)? == Some(digest) {
+                state.hold(extent, digest);
+                if let Some(Ok(record)) = state.appender.as_mut().map(|appender| appender.extent(extent, &digest)) {
+                    file.append_journal(&record)?;
                 }
             }
         }
-        Ok(Some(file))
+        Ok(())
     }
 
     /// Chunks of the object, none twice, and none that is told in two ways.
@@ -190,7 +205,9 @@ mod tests {
     use crate::job::Port;
     use crate::receiver::ReceiveSpec;
     use model::options::{Fsync, Slice};
-    use model::{DigestAlgorithm, Generation, JobId, Kind, Name, ObjectId, Pin, TransferOptions};
+    use model::{
+        ChunkHasher, DigestAlgorithm, FailureKind, Generation, JobId, Kind, Name, ObjectId, Pin, TransferOptions,
+    };
     use std::path::Path;
     use store::PublishRule;
     use store::posix::{PosixSink, beneath};
@@ -204,16 +221,19 @@ mod tests {
         fn send(&self, _: Message) {}
     }
 
-    /// A slice of one run that is to bring two of four chunks.
-    fn slice(root: &Path, number: u8) -> Arc<Large> {
+    /// Of one run: a slice that is to bring this range of a file, or the one that completes it.
+    fn job_for(root: &Path, number: u8, range: Option<Extent>) -> Arc<ReceiveJob> {
         let directory = Arc::new(beneath::open_directory(root).unwrap());
         let sink = Arc::new(PosixSink::new(directory.clone(), directory, None));
-        let range = Some(Extent::new(0, 2 * CHUNK));
         let slice = Some(Arc::new(Slice { instead_of: Vec::new(), run: Some(JobId([9; 16])), range }));
         let options = TransferOptions { chunk_bytes: CHUNK, fsync: Fsync::Never, slice, ..TransferOptions::default() };
         let spec = ReceiveSpec { number: 1, id: JobId([number; 16]), sender: Pin([7; 32]), options, rename_to: None };
-        let job = ReceiveJob::new(spec, sink, Arc::new(Nobody), Progress::new(), None).unwrap();
-        let entry = Entry {
+        ReceiveJob::new(spec, sink, Arc::new(Nobody), Progress::new(), None).unwrap()
+    }
+
+    /// Of four chunks.
+    fn object() -> Entry {
+        Entry {
             id: ObjectId(1),
             parent: ObjectId::ROOT,
             name: Name::new(b"object").unwrap(),
@@ -221,8 +241,30 @@ mod tests {
             mode: 0o644,
             generation: Generation { size_bytes: 4 * CHUNK, ..Generation::default() },
             attributes: None,
-        };
-        Large::new(&job, &entry, PublishRule::NoReplace, model::End::Known).unwrap()
+        }
+    }
+
+    /// In a slice that is to bring two of its chunks.
+    fn slice(root: &Path, number: u8) -> Arc<Large> {
+        let job = job_for(root, number, Some(Extent::new(0, 2 * CHUNK)));
+        Large::new(&job, &object(), PublishRule::NoReplace, model::End::Known).unwrap()
+    }
+
+    /// Of which the first chunk can be read.
+    struct Damaged;
+
+    impl SourceFile for Damaged {
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> store::Result<usize> {
+            if offset >= CHUNK {
+                return Err(store::Error::of_kind(FailureKind::ReadError, "read file", b"", "it is damaged"));
+            }
+            buffer.fill(1);
+            Ok(buffer.len())
+        }
+
+        fn generation(&self) -> store::Result<Generation> {
+            Ok(Generation::default())
+        }
     }
 
     #[test]
@@ -240,5 +282,27 @@ mod tests {
         assert_eq!(slice(root.path(), 2).held_bytes(), 0);
         first.end_part().unwrap();
         assert_eq!(slice(root.path(), 3).held_bytes(), 2 * CHUNK);
+    }
+
+    #[test]
+    fn when_the_parts_of_others_cannot_be_copied_nothing_of_the_copy_is_held_and_it_is_dropped() {
+        let root = tempfile::tempdir().unwrap();
+        let (job, entry) = (job_for(root.path(), 1, None), object());
+        let large = Large::new(&job, &entry, PublishRule::NoReplace, model::End::Known).unwrap();
+        let (mut journal, mut appender) = extent_log::start(&large.header_of_parts(&job, &entry)).unwrap();
+        let content = vec![1; CHUNK as usize];
+        for start in [0, CHUNK] {
+            let mut hasher = ChunkHasher::new(job.options.digest, start);
+            hasher.update(&content);
+            let record = appender.extent(Extent::new(start, start + CHUNK), &hasher.finish(false));
+            journal.extend_from_slice(&record.unwrap());
+        }
+        // With no last word: its writer may go on.
+        let parts = Parts { content: Arc::new(Damaged), journals: vec![journal] };
+        assert!(large.open(&job, &entry, Some(&parts)).is_err());
+        assert_eq!((large.staged().is_empty(), large.held_bytes()), (true, 0));
+        assert!(!job.sink.has_journal(&entry, &large.stem));
+        // What is opened after it is new.
+        assert!(large.open(&job, &entry, None).is_ok_and(|file| file.is_some()) && large.staged().is_empty());
     }
 }

@@ -116,3 +116,26 @@ fn nobody_waits_for_the_rest_of_a_file_that_was_skipped_or_is_gone() {
         assert!(job.book.lock().unwrap().files.is_empty(), "{what}");
     }
 }
+
+#[test]
+fn of_a_file_that_was_sealed_and_then_skipped_or_failed_nothing_is_remembered() {
+    let failed = vec![FailureRecord { object: 1, ..FailureRecord::default() }];
+    let failed = Settled { job: 1, failed, ..Settled::default() };
+    let skipped = Settled { job: 1, skipped: runs_of(vec![1]), ..Settled::default() };
+    for settled in [failed, skipped] {
+        let (source, object) = source_of_one(1);
+        let job = SendJob::new(1, TransferOptions::default(), source, Arc::new(Nobody), Progress::new(), None);
+        let mut following = Following::new(&job, &Follow::new(Until::Never, Vec::new()), false);
+        following.found(SourceObject { end: End::Growing, ..object.clone() });
+        following.scan.flush();
+        following.ended(1, object.entry);
+        following.tell(1);
+        let are_remembered = || {
+            let book = job.book.lock().unwrap();
+            [book.sealed.contains_key(&1), book.final_bytes.contains_key(&1)]
+        };
+        assert_eq!(are_remembered(), [true, true]);
+        job.handle(settled.into()).unwrap();
+        assert_eq!(are_remembered(), [false, false]);
+    }
+}

@@ -281,6 +281,23 @@ fn what_storage_lost_after_its_sender_was_let_go_is_named_and_the_rest_stays() {
 }
 
 #[test]
+fn what_was_buffered_is_delivered_after_a_thread_failed_with_the_buffer_in_its_hands() {
+    let (bed, memory) = bed();
+    bed.receive(&[pack(), chunk(0), chunk(1), chunk(2)]);
+    bed.make_durable();
+    bed.lets_go();
+    let fails = || {
+        let state = bed.hold().state.lock().unwrap();
+        assert!(state.is_over, "as it was told to");
+    };
+    assert!(crate::job::panics(fails));
+    let left = bed.left(&memory);
+    assert_eq!(left.carried_on().0, Came::Through);
+    assert_eq!((memory.content("small").as_deref(), memory.content("large")), (Some(&b"small"[..]), whole()));
+    assert_eq!(left.spool.used_bytes(), 0);
+}
+
+#[test]
 fn what_was_never_sent_ends_with_its_job() {
     let (bed, memory) = bed();
     bed.receive(&[pack(), chunk(0), chunk(2)]);
