@@ -47,13 +47,22 @@ fn find(of: &str) -> Result<Option<Calibration>> {
     let Some(name) = file_name(of) else { return Ok(None) };
     let file = directory()?.join(name);
     match fs::read_to_string(&file) {
-        Ok(text) => Calibration::parse(&text).map(Some).map_err(|e| {
+        Ok(text) => own(of, &text).map(Some).map_err(|why| {
             let hint = format!("`thalweg calibrate {}` measures again and replaces it", shown(of));
-            error(Exit::Failed, format!("{}: {e}", shown(&file)), hint)
+            error(Exit::Failed, format!("{}: {why}", shown(&file)), hint)
         }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(exit::of_file("read", &file, &e)),
     }
+}
+
+/// The calibration in a file of that name. One of something else was put there by hand.
+fn own(of: &str, text: &str) -> std::result::Result<Calibration, String> {
+    let read = Calibration::parse(text).map_err(|e| e.to_string())?;
+    if read.of == of {
+        return Ok(read);
+    }
+    Err(format!("it is the calibration of {}, not of {}", shown(&read.of), shown(of)))
 }
 
 /// When the calibration of that name was taken, in seconds since 1970.
@@ -77,7 +86,12 @@ fn names_at(name: &str, path: &[u8]) -> Vec<String> {
 /// The calibration of a copy's destination: of the directory or the nearest one above it, or of the whole endpoint. Other kinds of
 /// storage, and endpoints without a name, have none.
 pub fn of_destination(destination: &Location) -> Result<Option<Calibration>> {
-    let names = match destination {
+    names_of(destination)?.iter().find_map(|name| find(name).transpose()).transpose()
+}
+
+/// What may be calibrated that a destination lies in, the nearest first.
+pub fn names_of(destination: &Location) -> Result<Vec<String>> {
+    Ok(match destination {
         Location::Named { name, path } => names_at(name, path),
         Location::Local(path) => {
             let path = PathBuf::from(OsStr::from_bytes(path));
@@ -86,8 +100,7 @@ pub fn of_destination(destination: &Location) -> Result<Option<Calibration>> {
             there.ancestors().map(shown).collect()
         }
         _ => Vec::new(),
-    };
-    names.iter().find_map(|name| find(name).transpose()).transpose()
+    })
 }
 
 /// Leaves out what was measured of another device than the source's, and says so.
@@ -316,6 +329,15 @@ mod tests {
             let location = Location::parse(OsStr::new(other)).unwrap();
             assert!(of_destination(&location).unwrap().is_none(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_calibration_that_lies_under_the_name_of_another_endpoint_is_refused() {
+        let text = r#"{"v":1,"of":"lab","source":null,"start_seconds":[],"measured":[],"sizes":[],"small_files":null,"notes":[],
+            "circumstances":{"host":"h","kernel":"k","processors":1,"program":"0","taken":0,"profile":"quick"}}"#;
+        assert!(own("lab", text).is_ok());
+        assert_eq!(own("far", text).unwrap_err(), "it is the calibration of lab, not of far");
+        assert!(own("lab", "{}").unwrap_err().contains("it is no calibration"));
     }
 
     #[test]

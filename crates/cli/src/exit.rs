@@ -40,7 +40,7 @@ pub fn of_store(e: &store::Error, subject: &str) -> Error {
 /// What to do when an error does not say it itself.
 pub fn hint_for(exit: Exit) -> &'static str {
     match exit {
-        Exit::Refused => "its configuration or its file system does not allow this; ask the endpoint's operator",
+        Exit::Refused => "the reason is above: name another path or option, or ask the endpoint's operator",
         Exit::Fatal => "this is a bug in one of the two programs: report it with the output of THALWEG_LOG=debug",
         Exit::Temporary => "the same command continues where this one stopped",
         Exit::Usage => "`thalweg --help` lists the commands",

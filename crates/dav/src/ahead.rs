@@ -142,7 +142,7 @@ fn fetch(site: &Arc<Site>, wanted: &Wanted, bytes_max: u64, under_way: &UnderWay
     read(&file, bytes_max, under_way)?;
     under_way.state().due = Some(Instant::now());
     let generation = file.generation()?;
-    Ok((std::mem::take(&mut under_way.state().bytes), generation))
+    Ok((under_way.end(), generation))
 }
 
 /// Adds what is missing of the first `bytes_max` of a file; nothing of another version than was listed.
@@ -170,6 +170,13 @@ impl UnderWay {
         let is_whole = state.bytes.len() as u64 == end;
         state.due = (!is_whole).then(Instant::now);
         true
+    }
+
+    /// All that came. Nobody goes on with the file from here on: it is about to be told of.
+    fn end(&self) -> Vec<u8> {
+        let mut state = self.state();
+        state.due = None;
+        std::mem::take(&mut state.bytes)
     }
 
     /// Hands what came so far to whoever goes on with the file, if it is still late. What is whole was compared by
@@ -226,6 +233,15 @@ mod tests {
     fn files(count: u64, size_bytes: u64) -> VecDeque<Wanted> {
         let wanted = |number: u64| Wanted { id: ObjectId(number), path: format!("/{number}").into_bytes(), size_bytes };
         (1..=count).map(wanted).collect()
+    }
+
+    #[test]
+    fn a_file_that_has_come_late_and_whole_is_not_fetched_once_more() {
+        let late = Instant::now().checked_sub(LATE).unwrap();
+        let file = || UnderWay(Mutex::new(State { due: Some(late), bytes: b"content".to_vec(), is_taken: false }));
+        let (taken, ended) = (file(), file());
+        assert_eq!(taken.take_over().map(|begun| begun.end()).as_deref(), Some(&b"content"[..]));
+        assert!(ended.end() == b"content" && ended.take_over().is_none());
     }
 
     #[test]

@@ -197,13 +197,17 @@ impl DavFile {
         }
         // What was read at once had it asked for with the content.
         let is_vain = seen.read.len() == 1 && self.site.digests.states_none();
-        if seen.stated.is_none()
-            && !is_vain
-            && !std::mem::replace(&mut seen.is_asked, true)
-            && let Ok(response) = self.site.digest_of(&self.path, self.stat.size_bytes)
-        {
-            seen.stated = response.header("digest").and_then(adler32);
-            self.site.digests.note_stated(seen.stated.is_some());
+        if seen.stated.is_none() && !is_vain && !std::mem::replace(&mut seen.is_asked, true) {
+            match self.site.digest_of(&self.path, self.stat.size_bytes) {
+                Ok(response) => {
+                    seen.stated = response.header("digest").and_then(adler32);
+                    self.site.digests.note_stated(seen.stated.is_some());
+                }
+                // Some servers refuse every HEAD.
+                Err(failure) if failure.why == Why::Other => self.site.digests.note_stated(false),
+                // It says something of the file, or of the moment.
+                Err(_) => {}
+            }
         }
         // XRootD 5 may have repeated what it stated of another file; on a new connection there is nothing to repeat.
         if seen.stated.is_some_and(|stated| stated != whole)

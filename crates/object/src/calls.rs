@@ -270,7 +270,12 @@ impl Bucket {
             }
             let headers = vec![header("if-match", there.etag)];
             let call = Call { method: "DELETE", key: Some(key), headers, ..Call::default() };
-            self.call(&call, |_| true).map(|_| true)
+            match self.call(&call, |_| true) {
+                Ok(_) => Ok(true),
+                // It may have been carried out before, without an answer; or a rival was faster.
+                Err(failure) if matches!(failure.why, Why::NoKey | Why::Condition) => Ok(self.head(key)?.is_none()),
+                Err(failure) => Err(failure),
+            }
         });
         let text = match removed {
             Ok(true) => "the store got something else than was sent, and does not have it any more: send it again",
@@ -292,8 +297,8 @@ impl Bucket {
         }
     }
 
-    /// Removes many keys, at most `PAGE_MAX`, and says of each what came of it, in their order. Only what the store names as
-    /// removed counts.
+    /// Removes many keys, at most `PAGE_MAX`, and says of each what came of it, in their order. Only what the store names
+    /// counts: as removed, or as not there, as some stores say of a request that is repeated because its answer was lost.
     pub fn delete_many(&self, keys: &[&str]) -> Result<Vec<Result<()>>> {
         let mut body = String::from("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
         keys.iter().for_each(|key| body.push_str(&format!("<Object><Key>{}</Key></Object>", escape(key))));
@@ -310,8 +315,8 @@ impl Bucket {
             failed.insert(one.get("Key").unwrap_or_default(), Failure::of_code(code, message));
         }
         let told = |key: &&str| match (failed.get(*key).cloned(), removed.contains(*key)) {
-            (Some(failure), _) => Err(failure),
-            (None, true) => Ok(()),
+            (Some(failure), _) if failure.why != Why::NoKey => Err(failure),
+            (Some(_), _) | (None, true) => Ok(()),
             (None, false) => Err(unknown("the store does not say that it removed it")),
         };
         Ok(keys.iter().map(told).collect())

@@ -237,15 +237,16 @@ impl Bucket {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::config::StoreConfig;
     use fakes::http::{Asked, Said, serve};
     use std::net::TcpListener;
+    use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, Mutex};
 
     /// A bucket of a store that answers so.
-    fn bucket(answer: impl Fn(&Asked) -> Said + Send + Sync + 'static) -> Bucket {
+    pub fn bucket(answer: impl Fn(&Asked) -> Said + Send + Sync + 'static) -> Bucket {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
         let answer = Arc::new(answer);
@@ -307,6 +308,28 @@ mod tests {
         assert_eq!(of(0), (Ok(etag()), told(&["PUT -"])));
         assert_eq!(of(1), (Ok(etag()), told(&["PUT -", again])));
         assert_eq!(of(9), (Err(Why::Altered), told(&["PUT -", again, again, "HEAD -", "DELETE \"e\""])));
+    }
+
+    #[test]
+    fn what_has_arrived_damaged_is_told_as_gone_if_the_request_that_removed_it_was_not_answered() {
+        // What stores say of the second request for what is not there any more.
+        for status in [404, 412] {
+            let is_removed = AtomicBool::new(false);
+            let bucket = bucket(move |asked| match &asked.method[..] {
+                "PUT" => taken(Some(1)),
+                "DELETE" if is_removed.swap(true, Relaxed) => Said::new(status, b""),
+                "DELETE" => {
+                    let mut said = Said::new(204, b"");
+                    said.is_lost = true;
+                    said
+                }
+                _ if is_removed.load(Relaxed) => Said::new(404, b""),
+                _ => Said::new(200, b"").with("etag", "\"e\""),
+            });
+            let failure = bucket.put("k", b"content", &[], &Condition::Absent).unwrap_err();
+            let is_told = failure.text.contains("does not have it any more");
+            assert!(failure.why == Why::Altered && is_told, "{status}: {failure}");
+        }
     }
 
     #[test]

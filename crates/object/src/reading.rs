@@ -312,7 +312,7 @@ impl Bucket {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::config::StoreConfig;
     use crate::width::Rooms;
@@ -320,7 +320,7 @@ mod tests {
     use std::time::Duration;
 
     /// The bucket of a store, while its keys are kept.
-    fn bucket(fake: &Fake) -> (Arc<Bucket>, tempfile::NamedTempFile) {
+    pub fn bucket(fake: &Fake) -> (Arc<Bucket>, tempfile::NamedTempFile) {
         let keys = tempfile::NamedTempFile::new().unwrap();
         let text = format!("[default]\naws_access_key_id = fake\naws_secret_access_key = {SECRET}\n");
         std::fs::write(keys.path(), text).unwrap();
@@ -359,6 +359,28 @@ mod tests {
         }
         let spare = bucket.permits.spare(64 << 20);
         assert!(spare.is_some(), "nothing is held of what was read to its end");
+    }
+
+    /// As an endpoint beside the store reads for a client far away.
+    #[test]
+    fn what_is_read_in_short_extents_takes_as_few_requests_as_in_long_ones() {
+        const SIZE: u64 = 80 << 20;
+        let fake = Fake::start();
+        fake.state.lock().unwrap().put_zeros("large", SIZE as usize, Vec::new());
+        let (bucket, _keys) = bucket(&fake);
+        for length in [1 << 20, 2 << 20, 8 << 20] {
+            let file = ObjectFile::open(&bucket, "large").unwrap();
+            let before = fake.count("GET /bkt/large");
+            for start in (0..SIZE).step_by(length) {
+                let extent = Extent::new(start, start + length as u64);
+                let read = file.extent(extent, &mut vec![0; 128 << 10], &mut |_| true).unwrap();
+                assert_eq!(read, extent.length());
+                assert!(file.ahead.len() as u64 <= (64 << 20) / length as u64, "{}", file.ahead.len());
+            }
+            let requests = fake.count("GET /bkt/large") - before;
+            // Whoever begins does not wait for a row.
+            assert!(requests <= 11, "{requests} for extents of {length}");
+        }
     }
 
     /// One that copies within a bucket, through this host, has extents at hand while its parts wait to be sent.

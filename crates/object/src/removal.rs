@@ -1,7 +1,7 @@
 //! Removing many objects: up to 1,000 keys a request, each with an answer of its own.
 //!
-//! Invariants: only what the store names as removed counts, and a directory is told to be removed when all in it was; an object with
-//! content that is called like a directory is no marker, and stays.
+//! Invariants: only what the store names as removed, or as not there, counts, and a directory is told to be removed
+//! when all in it was; an object with content that is called like a directory is no marker, and stays.
 
 use crate::bucket::Bucket;
 use crate::calls::PAGE_MAX;
@@ -157,6 +157,31 @@ impl Pruning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publish::tests::bucket;
+    use fakes::http::Said;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    /// As stores answer that tell keys that are not there from those that they removed.
+    #[test]
+    fn keys_that_were_removed_by_a_request_without_an_answer_count_as_removed() {
+        let count = Arc::new(AtomicU32::new(0));
+        let counted = count.clone();
+        let bucket = bucket(move |_| {
+            let is_first = counted.fetch_add(1, Relaxed) == 0;
+            let told = |key: &str| match is_first {
+                true => format!("<Deleted><Key>{key}</Key></Deleted>"),
+                false => format!("<Error><Key>{key}</Key><Code>NoSuchKey</Code><Message>no</Message></Error>"),
+            };
+            let xml = format!("<DeleteResult>{}</DeleteResult>", ["a", "b"].map(told).concat());
+            let mut said = Said::new(200, xml.as_bytes());
+            said.is_lost = is_first;
+            said
+        });
+        let removed = bucket.remove_keys(&["a", "b"], &|| false);
+        assert!(removed.iter().all(|removed| matches!(removed, Some(Ok(())))), "{removed:?}");
+        assert_eq!((removed.len(), count.load(Relaxed)), (2, 2));
+    }
 
     #[test]
     fn what_stays_keeps_the_directories_above_it_and_no_others() {

@@ -63,9 +63,6 @@ const SLACK: f64 = 0.2;
 /// Lanes that spend this share of their time waiting for their sockets leave nothing to others that wait for memory.
 const SENDING: f64 = 0.7;
 
-/// No two hosts with a switch between them are closer; loopback and namespace pairs show 10 to 60 us.
-const ONE_HOST_RTT_US_MAX: u64 = 100;
-
 /// Names what limited the rate of a transfer.
 ///
 /// `share` of the verdict: of the limiting side's lane time in that stage. For processors it is how far they were used
@@ -198,10 +195,8 @@ impl<'a> Pair<'a> {
 
     /// Use of the processors by both sides together, if they sit on one host and use them up.
     fn shared_saturation(&self) -> f64 {
-        let rtt_us = self.facts.rtt_us_min;
         let (sender, receiver) = (&self.sender, &self.receiver);
-        let is_near = rtt_us > 0 && rtt_us <= ONE_HOST_RTT_US_MAX;
-        let is_one_host = is_near || (sender.is_contended() && receiver.is_contended());
+        let is_one_host = verdict::is_within_host(self.facts) || (sender.is_contended() && receiver.is_contended());
         if !is_one_host || sender.processors != receiver.processors || sender.processors == 0.0 {
             return 0.0;
         }

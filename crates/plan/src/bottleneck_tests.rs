@@ -187,7 +187,7 @@ fn each_of_eight_injected_bottlenecks_is_named() {
                 facts: facts(40, 0, 0, 0),
                 stage: "cpu-sender",
                 share_percent: 96.0,
-                says: "waited 62 % of the time for one, and had one for 34 %: something else uses the processors",
+                says: "waited 62 % of the time for a processor, and had one for 34 %: something else",
             },
             Case {
                 what: "slow digest",

@@ -24,6 +24,15 @@ const TCP_LIMITED: f64 = 0.3;
 /// A gain below this is none.
 const GAIN_MIN: f64 = 1.05;
 
+/// No two hosts with a switch between them are closer; loopback and namespace pairs show 10 to 60 us.
+const ONE_HOST_RTT_US_MAX: u64 = 100;
+
+/// The streams end on the host on which they begin. What carries them on from there, as an ssh connection does, is not
+/// seen in the kernel's counts.
+pub(crate) fn is_within_host(facts: &StreamFacts) -> bool {
+    (1..=ONE_HOST_RTT_US_MAX).contains(&facts.rtt_us_min)
+}
+
 /// The streams filled the receiver's window.
 pub(crate) fn is_window_small(facts: &StreamFacts) -> bool {
     of_busy(facts, facts.receive_window_limited_us) >= TCP_LIMITED
@@ -50,14 +59,16 @@ impl Words {
         let facts = &self.facts;
         let window = of_busy(facts, facts.receive_window_limited_us);
         let buffer = of_busy(facts, facts.send_buffer_limited_us);
-        let is_window = is_window_small(facts) && window >= buffer;
-        let is_buffer = is_send_buffer_small(facts) && !is_window;
+        // Without a distance no buffer is too small for it.
+        let is_far = !is_within_host(facts);
+        let is_window = is_far && is_window_small(facts) && window >= buffer;
+        let is_buffer = is_far && is_send_buffer_small(facts) && !is_window;
         let mut details = Vec::new();
         if is_window {
             details.push(format!("receive window full for {}", percent(window)));
         } else if is_buffer {
             details.push(format!("send buffer full for {}", percent(buffer)));
-        } else if facts.busy_us > 0 {
+        } else if is_far && facts.busy_us > 0 {
             details.push("buffers were large enough, the path was full".to_owned());
         }
         match facts.retransmits {
@@ -65,7 +76,7 @@ impl Words {
             1 => details.push("1 segment sent again".to_owned()),
             n => details.push(format!("{n} segments sent again")),
         }
-        if facts.rtt_us_min > 0 {
+        if is_far && facts.rtt_us_min > 0 {
             details.push(format!("RTT {}", milliseconds(facts.rtt_us_min)));
         }
         let share = sender.share(Stage::Send);
@@ -141,7 +152,9 @@ impl Words {
         } else {
             (
                 busy,
-                format!("{who} processors: its lanes worked {worked} of the time, {most}, on one for {on_processor}"),
+                format!(
+                    "{who} processors: its lanes worked {worked} of the time, {most}, on a processor for {on_processor}"
+                ),
             )
         };
         let advice = match stage_name {
@@ -283,14 +296,14 @@ fn starved(side: &Side) -> String {
     if side.is_contended() {
         let waited = percent(side.cpu_wait);
         return format!(
-            "its lanes could have run and waited {waited} of the time for one, and had one for {on_processor}: \
+            "its lanes waited {waited} of the time for a processor, and had one for {on_processor}: \
              something else uses the processors"
         );
     }
     let (worked, computing) = (percent(side.busy()), percent(side.computing()));
     format!(
-        "its lanes worked {worked} of the time and had one for {on_processor}, while digest and encryption alone took \
-         {computing}: something else uses the processors"
+        "its lanes had work {worked} of the time, but a processor for only {on_processor}, while digest and encryption \
+         alone took {computing}: something else uses the processors"
     )
 }
 

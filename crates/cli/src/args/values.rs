@@ -7,6 +7,7 @@ use model::name::NAME_BYTES_MAX;
 use model::options::Buffer;
 use model::options::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN};
 use std::ffi::{OsStr, OsString};
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 /// PATH_MAX, and what the protocol allows.
@@ -166,9 +167,20 @@ pub fn address(text: &str) -> Result<String, String> {
         _ if text.matches(':').count() == 1 || (text.starts_with('[') && !text.ends_with(']')) => {
             Err("a port is a number up to 65535, and an address HOST:PORT, such as '[::]:7740'".into())
         }
-        _ if text.contains(':') && !text.starts_with('[') => Ok(format!("[{text}]:{PORT}")),
+        _ if text.contains(':') && !text.starts_with('[') => match text.rsplit_once(':') {
+            _ if is_ipv6(text) => Ok(format!("[{text}]:{PORT}")),
+            Some((host, port)) if is_ipv6(host) => {
+                Err(format!("an IPv6 address stands in brackets before its port: write '[{host}]:{port}'"))
+            }
+            _ => Err("an address is HOST:PORT, such as '[::]:7740'".into()),
+        },
         _ => Ok(format!("{text}:{PORT}")),
     }
+}
+
+/// With or without the interface that it is of.
+fn is_ipv6(text: &str) -> bool {
+    text.split('%').next().is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
 #[cfg(test)]
@@ -204,6 +216,7 @@ mod tests {
             ("127.0.0.1:0", "127.0.0.1:0"),
             ("::1", "[::1]:7740"),
             ("[::1]", "[::1]:7740"),
+            ("fe80::1%eth0", "[fe80::1%eth0]:7740"),
             ("[::]:99", "[::]:99"),
             ("host:1", "host:1"),
         ] {
@@ -212,6 +225,10 @@ mod tests {
         for wrong in ["127.0.0.1:99999", "host:", "[::1]:x", "host:-1"] {
             assert!(super::address(wrong).unwrap_err().starts_with("a port is a number"), "{wrong}");
         }
+        for (wrong, right) in [(":::7740", "'[::]:7740'"), ("1:2:3:4:5:6:7:8:9", "'[1:2:3:4:5:6:7:8]:9'")] {
+            assert!(super::address(wrong).unwrap_err().ends_with(right), "{wrong}");
+        }
+        assert!(super::address("a:b:7740").unwrap_err().starts_with("an address is HOST:PORT"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::calibrations;
 use crate::commands::calibrate::{Args, PROFILES, Profile};
 use crate::commands::plan::values::{read_text, shown_rate};
 use crate::exit::{Result, error, usage};
-use crate::output::{line, note, shown};
+use crate::output::{counted, line, note, shown};
 use crate::place::Places;
 use daemon::{EndpointBook, Paths};
 use model::{Exit, Location};
@@ -32,6 +32,7 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
         return Err(usage("--import read=FILE needs --source".to_owned(), hint));
     }
     let imported = args.import.iter().map(imported).collect::<Result<Vec<_>>>()?;
+    check_imports(&args.import, &destination)?;
     let places = Places::new(&args.ssh)?;
     let busy = quiet::wait(&places.interrupt)?;
     if busy.is_loaded() && !args.despite_load {
@@ -64,6 +65,20 @@ pub fn run(args: &Args, profile: Option<&str>) -> Result<Exit> {
         line(&format!("kept in {}", shown(&file)));
     }
     Ok(Exit::Done)
+}
+
+/// Refuses figures that no part of this way has, or that a part has twice.
+fn check_imports(imports: &[(Part, PathBuf)], destination: &Location) -> Result<()> {
+    for (nth, (part, _)) in imports.iter().enumerate() {
+        if imports[..nth].iter().any(|(other, _)| other == part) {
+            return Err(usage(format!("--import names {} twice", part.word()), "give each part one file"));
+        }
+        if *part == Part::Network && !destination.is_remote() {
+            let what = "--import network=FILE: no network leads to a directory of this host";
+            return Err(usage(what, "leave it out, or calibrate an endpoint"));
+        }
+    }
+    Ok(())
 }
 
 /// What another tool measured of a part, and a note that says so.
@@ -138,10 +153,12 @@ fn show(calibration: &Calibration) {
             Part::Metadata => format!("{:.0} files/s", rate(best)),
             _ => shown_rate(rate(best)),
         };
-        line(&format!("{:<9} {shown} with {} of {} streams tried", part.word(), best.streams, tried(runs)));
+        let streams = counted(best.streams.into(), "stream", "streams");
+        line(&format!("{:<9} {shown} with {streams} (tried: {})", part.word(), tried(runs)));
     }
     if let Some(curve) = &calibration.small_files {
-        line(&format!("a file    {:.0} us beside its bytes, p = {}", curve.a_seconds * 1e6, curve.p));
+        let each = curve.a_seconds * 1e6;
+        line(&format!("each file {each:.0} us beside its bytes; the two overlap with p = {} (1: not at all)", curve.p));
     }
     for part in calibration.unstable() {
         note(&format!(

@@ -1,7 +1,8 @@
 //! The runs of a calibration: short transfers, each made to last about as long as the profile wants.
 //!
-//! Not here: which of the source's files are read, and the ways of using storage (`storage`).
+//! Not here: which of the source's files are read, and the ways of using storage (`storage`); what there is time for (`time`).
 
+mod time;
 mod storage;
 
 use crate::commands::calibrate::Profile;
@@ -13,7 +14,7 @@ use model::files::{Doomed, Found, Question};
 use model::name::Escaped;
 use model::options::{Depths, Engine};
 use model::{Exit, FailureKind, Location};
-use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of, warm_up_seconds};
+use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -28,8 +29,6 @@ const BYTES_MIN: u64 = 1 << 20;
 const BYTES_MAX: u64 = 4 << 30;
 /// Over a long path: so many are done one after the other that their number tells the rate.
 const FILES_FAR: u64 = 512;
-/// No warm-up takes a larger share of the time for everything.
-const WARM_UPS_IN_BUDGET: f64 = 15.0;
 /// How often a run that was too short is made again, larger by this factor at most.
 const SIZES_MAX: u32 = 6;
 const GROWTH_MIN: f64 = 1.25;
@@ -68,6 +67,7 @@ type RunOf<'f, 'a> = &'f mut dyn FnMut(&mut Prober<'a>, Option<u32>, f64) -> Res
 /// How long a run has to be, in seconds without its start, and how long it is made to be.
 #[derive(Clone, Copy)]
 struct Length {
+    part: Part,
     least: f64,
     whole: f64,
     /// Some of it has to lie behind the warm-up.
@@ -161,14 +161,24 @@ impl<'a> Prober<'a> {
         if !self.is_there(Part::Write) {
             self.sized(Part::Write, &STORAGE_STREAMS, &mut |prober| Ok(prober.fresh()))?;
         }
-        let small = self.small_in_a_run()?;
-        let mut runs = Vec::new();
-        for (streams, _) in self.order(&[1, CURVE_STREAMS]) {
+        let few = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
+        let small = self.small_in_a_run(&few);
+        // What one stream may take longer for as many.
+        let longer = self.without_start(&few) * f64::from(CURVE_STREAMS - 1);
+        let (mut runs, mut lasted): (Vec<Run>, f64) = (Vec::new(), 0.0);
+        for (streams, is_repetition) in self.order(&[1, CURVE_STREAMS], CURVE_STREAMS) {
+            if !runs.is_empty() && !self.has_time(Part::Metadata, lasted + longer) {
+                self.note_omitted(Part::Metadata, is_repetition);
+                break;
+            }
+            let begun = Instant::now();
             let files = (small * u64::from(streams) / u64::from(CURVE_STREAMS)).max(SMALL_FILES_MIN);
+            let known = runs.is_empty().then_some(few);
             runs.push(match self.warm_up() > 0.0 {
-                true => self.write_many(files, streams)?,
+                true => self.write_many(files, streams, known)?,
                 false => self.write_files(files, SMALL_BYTES, streams)?,
             });
+            lasted = begun.elapsed().as_secs_f64();
         }
         self.measured.push(Measured::new(Part::Metadata, runs));
         self.write_engines()?;
@@ -176,8 +186,13 @@ impl<'a> Prober<'a> {
             // How files of other sizes overlap would be hidden behind the starts of these runs.
             return Ok(());
         }
-        let bytes = self.fastest(Part::Write) * 2.0 * self.profile.run.as_secs_f64();
+        let meant = 2.0 * self.profile.run.as_secs_f64();
+        let bytes = self.fastest(Part::Write) * meant;
         for (file_bytes, files_max) in CURVE {
+            if !self.has_time(Part::Metadata, self.sizes.last().map_or(meant, |run| run.seconds)) {
+                self.notes.push("not every size of files was measured, because the time ran out".to_owned());
+                break;
+            }
             let files = ((bytes / file_bytes as f64) as u64).clamp(1, files_max.min(small));
             let run = self.write_files(files, file_bytes, CURVE_STREAMS)?;
             self.sizes.push(run);
@@ -186,27 +201,35 @@ impl<'a> Prober<'a> {
     }
 
     /// How many small files take about as long as a run should: some storages take a second for a few.
-    fn small_in_a_run(&mut self) -> Result<u64> {
-        let few = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, CURVE_STREAMS)?;
-        let a_second = few.files as f64 / self.without_start(&few);
-        Ok(((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES))
+    fn small_in_a_run(&self, few: &Run) -> u64 {
+        let a_second = few.files as f64 / self.without_start(few);
+        ((a_second * self.profile.run.as_secs_f64()) as u64).clamp(SMALL_FILES_MIN, SMALL_FILES)
     }
 
-    /// As many small files as take twice as long as a few, and what they took longer: until then a run is mostly its start.
-    fn write_many(&mut self, mut files: u64, streams: u32) -> Result<Run> {
+    /// As many small files as take twice as long as a few, and what they took longer: until then a run is mostly its start. `known` is a run
+    /// of a few with as many streams.
+    fn write_many(&mut self, mut files: u64, streams: u32, known: Option<Run>) -> Result<Run> {
+        let one = match known {
+            Some(run) => run,
+            None => self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, streams)?,
+        };
+        if files <= SMALL_FILES_FIRST && self.without_start(&one) > SLOW_TIMES * self.profile.run.as_secs_f64() {
+            return Ok(Run { steady: None, ..one });
+        }
         // The faster of two: a start that was lost once would make all the others free.
-        let of_few = [(); 2].map(|()| self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, streams));
-        let [one, other] = of_few;
-        let (one, other) = (one?, other?);
+        let other = self.write_files(SMALL_FILES_FIRST, SMALL_BYTES, streams)?;
         let few = if one.seconds <= other.seconds { one } else { other };
         let is_of_files = self.without_start(&few) > few.seconds / 2.0;
+        if is_of_files && files <= SMALL_FILES_FIRST {
+            return Ok(Run { steady: None, ..few });
+        }
         loop {
             let run = self.write_files(files, SMALL_BYTES, streams)?;
             if is_of_files {
                 return Ok(Run { steady: None, ..run });
             }
             let ratio = run.seconds / few.seconds;
-            if ratio >= ENOUGH || files >= SMALL_FILES_FAR {
+            if ratio >= ENOUGH || files >= SMALL_FILES_FAR || !self.has_time(Part::Metadata, run.seconds * ENOUGH) {
                 let steady = Steady::between(&few, &run).filter(|_| ratio >= ENOUGH);
                 return Ok(Run { steady, ..run });
             }
@@ -249,16 +272,18 @@ impl<'a> Prober<'a> {
         let most = streams[streams.len() - 1];
         let bytes = if warm_up > 0.0 { FIRST_BYTES_FAR } else { FIRST_BYTES };
         let must_be_steady = part == Part::Network && warm_up > 0.0;
-        let length = Length { least: whole / 2.0, whole, must_be_steady };
+        let length = Length { part, least: whole / 2.0, whole, must_be_steady };
         let first = self.long_enough(Some(most), bytes as f64, length, &mut run_of)?;
         has_long_files.set(has_long_files.get() && first.seconds < STORED_TIMES_MAX * self.profile.run.as_secs_f64());
         let mut known = vec![(most, self.rate(&first))];
-        let mut runs = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
         let free = (part != Part::Engine).then_some(None);
         let all: Vec<_> = streams.iter().copied().map(Some).chain(free).collect();
-        for (asked, is_repetition) in self.order(&all) {
-            if is_repetition && self.has_no_time_for_repetitions(&runs) {
-                self.notes.push(format!("{}: repetitions were omitted because the time ran out", part.word()));
+        // A plan keeps to what a copy chooses, so that comes first.
+        for (asked, is_repetition) in self.order(&all, None) {
+            let longest = runs.iter().fold(first.seconds, |most, run| most.max(run.seconds));
+            if !self.has_time(part, longest) || is_repetition && self.has_no_time_for_repetitions(&runs) {
+                self.note_omitted(part, is_repetition);
                 break;
             }
             let n = asked.or(self.usual_streams).unwrap_or(most);
@@ -273,6 +298,9 @@ impl<'a> Prober<'a> {
                 known.push((n, self.rate(&run)));
             }
             runs.push(run);
+        }
+        if runs.is_empty() {
+            runs.push(first);
         }
         self.measured.push(Measured::new(part, runs));
         Ok(())
@@ -290,7 +318,8 @@ impl<'a> Prober<'a> {
         for _ in 1..SIZES_MAX {
             let seconds = self.without_start(&run);
             let is_enough = seconds >= length.least && !(length.must_be_steady && run.steady.is_none());
-            if is_enough || bytes >= BYTES_MAX as f64 || self.is_late() {
+            let is_out_of_time = self.is_late() || !self.has_time(length.part, length.whole.max(run.seconds));
+            if is_enough || bytes >= BYTES_MAX as f64 || is_out_of_time {
                 break;
             }
             let lost = self.lost(seconds);
@@ -316,36 +345,8 @@ impl<'a> Prober<'a> {
         run.steady.map_or(bytes_of(run) / (seconds - self.lost(seconds)), |steady| steady.bytes as f64 / steady.seconds)
     }
 
-    /// How long runs over the path tell nothing of its rate.
-    fn warm_up(&self) -> f64 {
-        warm_up_seconds(self.rtt_seconds).min(self.profile.budget.as_secs_f64() / WARM_UPS_IN_BUDGET)
-    }
-
-    /// Each run takes several times what the profile wants: there is time for one of a kind.
-    fn is_mostly_warm_up(&self) -> bool {
-        self.warm_up() > self.profile.run.as_secs_f64()
-    }
-
-    /// Nothing is repeated any more, so that the rest ends in time.
-    fn is_late(&self) -> bool {
-        self.started.elapsed() > self.profile.budget
-    }
-
-    /// Where most runs take so much longer than they should that repeating them would take the time of what tells more: the ways of using
-    /// storage. One that stood still once is outvoted by its repetitions.
-    fn has_no_time_for_repetitions(&self, runs: &[Run]) -> bool {
-        let slow = self.warm_up() + SLOW_TIMES * self.profile.run.as_secs_f64();
-        let are_slow = runs.iter().filter(|run| run.seconds > slow).count() * 2 > runs.len();
-        self.is_late() || are_slow && self.started.elapsed() > self.profile.budget / 4
-    }
-
-    /// Nothing is begun any more that is not a run of the one kind that a part has to have.
-    fn is_over(&self) -> bool {
-        self.started.elapsed() > self.profile.budget * 4 / 3
-    }
-
-    /// Every setting once, in random order, and then again; with whether it is a repetition.
-    fn order<T: Copy>(&self, settings: &[T]) -> Vec<(T, bool)> {
+    /// Every setting once, in random order, and then again; with whether it is a repetition. One begins, should the time run out.
+    fn order<T: Copy + PartialEq>(&self, settings: &[T], first: T) -> Vec<(T, bool)> {
         let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64) | 1;
         let mut all = Vec::new();
         let repetitions = if self.is_mostly_warm_up() { 1 } else { self.profile.repetitions };
@@ -356,6 +357,9 @@ impl<'a> Prober<'a> {
                 let place = (seed >> 33) as usize % left.len();
                 all.push((left.swap_remove(place), repetition > 0));
             }
+        }
+        if let Some(place) = all.iter().position(|(setting, _)| *setting == first) {
+            all.swap(0, place);
         }
         all
     }

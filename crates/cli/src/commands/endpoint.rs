@@ -96,7 +96,8 @@ fn add_endpoint(paths: &Paths, book: &EndpointBook, add: Add) -> Result<Exit> {
     if enrolled.hosts > 1 {
         output::note(&format!("it has {} hosts, which share copies between endpoints", enrolled.hosts));
     }
-    output::note(&format!("try: thalweg cp FILE {}:", add.name));
+    let example = if enrolled.is_read_only { "ls" } else { "cp FILE" };
+    output::note(&format!("try: thalweg {example} {}:", add.name));
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,7 @@ use crate::output::{self, counted};
 #[cfg(feature = "hub")]
 use crate::service::HubArgs;
 use crate::transfer::orders::{Follower, amounts, id_of, state_of, summary};
-use daemon::hand_in::{Desk, Told};
+use daemon::hand_in::{Desk, OrderNews, Told};
 use daemon::{Endpoint, EndpointBook, Paths};
 use model::name::Escaped;
 use model::order::{Kind, Reason, Role, Steer};
@@ -203,7 +203,9 @@ impl Office {
                 Ok(told) => told.iter().for_each(|told| _ = output::line(&line(endpoint, told, list.json))),
                 // Of one that was not asked for by name: it may carry out no jobs, or be away.
                 Err(e) if list.endpoint.is_none() && endpoints.len() > 1 => {
-                    output::note(&format!("{}: {}", output::shown(&endpoint.name), e.message));
+                    // Most errors begin with the name.
+                    let name = format!("{}: ", output::shown(&endpoint.name));
+                    output::note(&format!("{name}{}", e.message.strip_prefix(&name).unwrap_or(&e.message)));
                     if !matches!(e.exit, Exit::Refused | Exit::Version) {
                         failed = Some(e);
                     }
@@ -307,6 +309,12 @@ fn created(told: &Told) -> String {
     Timestamp { seconds: told.news.created as i64, nanoseconds: 0 }.rfc3339()
 }
 
+/// What a job has moved. While a move removes its source, nothing is told of the copy before: that is in its end.
+fn moved(told: &Told) -> String {
+    let Some(ended) = told.ended.as_ref().filter(|_| told.status().is_end()) else { return amounts(&told.news) };
+    amounts(&OrderNews { files_done: ended.files_done, bytes_done: ended.bytes, ..told.news.clone() })
+}
+
 /// One job in one line.
 fn line(endpoint: &Endpoint, told: &Told, is_json: bool) -> String {
     let news = &told.news;
@@ -316,7 +324,7 @@ fn line(endpoint: &Endpoint, told: &Told, is_json: bool) -> String {
         return value(&id, told).to_string();
     }
     let (source, destination) = (output::shown(&news.source), output::shown(&news.destination));
-    format!("{id}\t{}\t{}\t{source}\t{destination}\t{}", told.status(), created(told), amounts(news))
+    format!("{id}\t{}\t{}\t{source}\t{destination}\t{}", told.status(), created(told), moved(told))
 }
 
 fn value(id: &str, told: &Told) -> Value {
@@ -402,4 +410,19 @@ pub fn shown(told: &Told) -> String {
     let pin = model::Pin([1; 32]);
     let endpoint = Endpoint { name: "a".into(), addresses: Vec::new(), pin, added: String::new() };
     [line(&endpoint, told, false), line(&endpoint, told, true), details(&endpoint, told).join("\n")].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use daemon::hand_in::OrderEnded;
+    use model::order::Status;
+
+    #[test]
+    fn a_move_that_ended_shows_what_it_copied() {
+        let news = OrderNews { status: Status::Succeeded as u32, kind: Kind::Move as u32, ..OrderNews::default() };
+        let ended = OrderEnded { files_done: 2, bytes: 5, ..OrderEnded::default() };
+        let told = Told { news, ended: Some(ended), events: None };
+        assert_eq!(moved(&told), "2 files, 5 B");
+    }
 }

@@ -14,8 +14,8 @@ use std::ffi::OsString;
 ///
 /// Does not ask for confirmation. The host that has the files removes them, with several threads. A link is removed,
 /// not its target. The root of an endpoint, and the path of a limited ticket, cannot be removed. Where
-/// files are selected, a tree is listed first; selected files are removed unless they change meanwhile, then directories that are
-/// empty and that no rule excludes.
+/// files are selected, a tree is listed; selected files are removed unless they change meanwhile, and behind them directories
+/// that are empty and that no rule excludes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n\
 \x20   thalweg rm lab:results/run7.h5\n\
@@ -105,7 +105,7 @@ impl Choosing<'_> {
         let prefix = self.chosen.prefix(place);
         let levels = if self.args.recursive { ALL_LEVELS } else { 0 };
         let question = Question::List { paths: place.paths(), levels, digest: None };
-        let (mut files, mut directories, mut removed) = (Vec::new(), Vec::new(), Ok(()));
+        let (mut files, mut directories, mut removed) = (Vec::new(), Directories::default(), Ok(()));
         let is_quiet_about_missing = self.args.force;
         let answer = place.ask(&question, &self.places.interrupt, &mut |record| {
             let is_missing = matches!(record.found, Found::Failed { kind: FailureKind::NotFound, .. });
@@ -116,8 +116,12 @@ impl Choosing<'_> {
             let Found::Object { status, .. } = record.found else { return true };
             let path = place.below(&record.path);
             if status.is_directory() && self.args.recursive {
-                directories.push(path);
-                return true;
+                let left = directories.enter(record.path);
+                if !left.is_empty() {
+                    let before = self.remove_files(place, std::mem::take(&mut files));
+                    removed = before.and_then(|()| self.remove_directories(place, &left));
+                }
+                return removed.is_ok();
             }
             files.push(Doomed { path, version: Some(status.version()).filter(|_| !status.is_directory()) });
             if files.len() == PATHS_AT_ONCE {
@@ -128,9 +132,12 @@ impl Choosing<'_> {
         answer.finished()?;
         removed?;
         self.remove_files(place, files)?;
-        // The innermost first; one that is not empty holds what was left.
-        directories.reverse();
-        let objects = directories.into_iter().map(|path| Doomed { path, version: None }).collect();
+        self.remove_directories(place, &directories.leave())
+    }
+
+    /// Removes those that are empty; one that is not holds what was left.
+    fn remove_directories(&mut self, place: &Place, paths: &[Vec<u8>]) -> Result<()> {
+        let objects = paths.iter().map(|path| Doomed { path: place.below(path), version: None }).collect();
         for objects in in_questions(objects, |object: &Doomed| object.path.len()) {
             let question = Question::Remove { objects, is_recursive: false, may_be_directory: true };
             let answer = place.ask(&question, &self.places.interrupt, &mut |_| true)?;
@@ -155,6 +162,37 @@ impl Choosing<'_> {
     }
 }
 
+/// Directories of a listing, which go when all in them has gone: those that it is in, and those that it has left, which
+/// are removed many at once. Paths are as it tells them.
+#[derive(Default)]
+struct Directories {
+    /// Each lies in the one before.
+    entered: Vec<Vec<u8>>,
+    /// The innermost first.
+    left: Vec<Vec<u8>>,
+}
+
+impl Directories {
+    /// The listing comes to a directory. Those that it has left, once they are many.
+    fn enter(&mut self, path: Vec<u8>) -> Vec<Vec<u8>> {
+        while let Some(last) = self.entered.pop_if(|last| !is_below(&path, last)) {
+            self.left.push(last);
+        }
+        self.entered.push(path);
+        if self.left.len() < PATHS_AT_ONCE { Vec::new() } else { std::mem::take(&mut self.left) }
+    }
+
+    /// The listing is over: all that were not told yet.
+    fn leave(mut self) -> Vec<Vec<u8>> {
+        self.left.extend(self.entered.into_iter().rev());
+        self.left
+    }
+}
+
+fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    directory.is_empty() || path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
 /// Neighbours of one side together, in questions of bounded length; the order stays.
 fn by_side(places: Vec<Place>) -> Vec<Vec<Place>> {
     let mut groups: Vec<Vec<Place>> = Vec::new();
@@ -165,4 +203,35 @@ fn by_side(places: Vec<Place>) -> Vec<Vec<Place>> {
         }
     }
     groups.into_iter().flat_map(|group| in_questions(group, |place| place.path.len())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_behind_those_in_it_and_few_wait_however_many_there_are() {
+        const MANY: u32 = 40;
+        let below = |above: &[u8], number: u32| [above, format!("/{number:02}").as_bytes()].concat();
+        let mut listed = vec![Vec::new()];
+        for top in 0..MANY {
+            let top = format!("{top:02}").into_bytes();
+            listed.push(top.clone());
+            listed.extend((0..MANY).map(|number| below(&top, number)));
+            // It is no directory of the one before.
+            listed.push([&top[..], b"-"].concat());
+        }
+        let (mut directories, mut gone) = (Directories::default(), Vec::new());
+        for path in &listed {
+            gone.extend(directories.enter(path.clone()));
+            assert!(directories.entered.len() <= 3 && directories.left.len() < PATHS_AT_ONCE + 3);
+        }
+        gone.extend(directories.leave());
+        let place = |path: &Vec<u8>| gone.iter().position(|one| one == path).unwrap();
+        assert_eq!(gone.len(), listed.len());
+        for top in listed.iter().filter(|path| path.len() == 2) {
+            assert!((0..MANY).all(|number| place(&below(top, number)) < place(top)));
+        }
+        assert_eq!(gone.last(), Some(&Vec::new()), "what was named");
+    }
 }

@@ -5,7 +5,7 @@ use model::change::Subject;
 use model::fidelity::Warning;
 use model::name::Escaped;
 use model::options::Verify;
-use model::quantity::ByteCount;
+use model::quantity::{ByteCount, Rate};
 use model::{Change, Failure, FailureKind};
 use mover::receiver::{BUFFERED, Tally};
 use mover::{Ending, Removal, Report};
@@ -63,10 +63,16 @@ pub fn summary(ended: &Ended) -> Vec<String> {
     lines
 }
 
-/// What each of several holders brought, and why one brought no more.
+/// What each of several holders brought, and why one brought no more, or nothing.
 fn sources(ended: &Ended) -> Vec<String> {
     let line = |(name, tally): &(String, Tally)| {
-        let mut text = format!("from {}: {}", Escaped(name.as_bytes()), ByteCount(tally.bytes));
+        let name = Escaped(name.as_bytes()).to_string();
+        if let Some(why) = tally.dropped.as_ref().filter(|_| tally.bytes + tally.bad_chunks + tally.differing == 0) {
+            let endpoint = name.split(':').next().unwrap_or_default();
+            let own = why.strip_prefix(endpoint).and_then(|rest| rest.strip_prefix(": "));
+            return format!("warning: nothing came from {name}: {}", Escaped(own.unwrap_or(why).as_bytes()));
+        }
+        let mut text = format!("from {name}: {}", ByteCount(tally.bytes));
         if tally.bad_chunks > 0 {
             text.push_str(&format!(
                 "; wrong content in {}{}",
@@ -96,7 +102,8 @@ fn moved(ended: &Ended) -> String {
         ByteCount(ended.bytes),
         if ended.destination == "-" { "standard output".to_owned() } else { shown(&ended.destination) }
     );
-    if ended.resumed_bytes > 0 {
+    // Of a copy that was stopped it is of files that are not counted here.
+    if (1..=ended.bytes).contains(&ended.resumed_bytes) {
         text.push_str(&format!(" ({} of it was there already)", ByteCount(ended.resumed_bytes)));
     }
     if ended.files_skipped > 0 {
@@ -144,13 +151,14 @@ pub fn change(change: &Change, is_sent: bool) -> String {
 }
 
 fn pace(ended: &Ended) -> String {
+    let is_finished = ended.report.as_ref().is_some_and(|r| matches!(r.ending, Ending::Finished(_)));
     if ended.files_ok == 0 && ended.bytes == 0 {
         // There is no rate, and nothing that was verified or made durable.
-        let is_finished = ended.report.as_ref().is_some_and(|r| matches!(r.ending, Ending::Finished(_)));
         let what = if is_finished && ended.files_failed == 0 { "no file had to be copied" } else { "no file arrived" };
         return format!("in {}; {what}", duration(ended.seconds));
     }
-    let rate = ended.rate();
+    // One that was stopped has sent parts of files as well.
+    let rate = if is_finished { ended.rate() } else { Rate::over(ended.sent_bytes, ended.seconds) };
     let mut text = format!("in {} at {rate} ({}/s)", duration(ended.seconds), ByteCount(rate.bytes_per_second as u64));
     let per_second = ended.files_ok as f64 / ended.seconds.max(1e-9);
     if ended.files_ok >= 100 {
@@ -158,7 +166,11 @@ fn pace(ended: &Ended) -> String {
     }
     let report = ended.report.as_ref();
     if ended.direction != Direction::Local {
-        text.push_str(&format!("; TLS 1.3, {}", counted(report.map_or(0, |r| r.streams).into(), "stream", "streams")));
+        text.push_str("; TLS 1.3");
+        // Those of a fetch are not known.
+        if let Some(streams @ 1..) = report.map(|r| r.streams) {
+            text.push_str(&format!(", {}", counted(streams.into(), "stream", "streams")));
+        }
     }
     if let Some(ratio) = ended.compression_ratio() {
         let wire = ByteCount(ended.wire_bytes.unwrap_or(0));

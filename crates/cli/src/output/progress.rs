@@ -148,13 +148,14 @@ fn draw(bar: &ProgressBar, sample: &Sample) {
     bar.set_prefix(on_screen(&pace(sample)).join("\n"));
 }
 
-/// `812 of 1,310 files, 1.20 GiB of 1.93 GiB`.
+/// `812 of 1,310 files done, 1.20 GiB of 1.93 GiB`: a file that is under way counts with its bytes alone.
 pub fn amounts(sample: &Sample) -> String {
     let counts = &sample.counts;
     let plus = if sample.is_listing_complete { "" } else { "+" };
     let over = counts.files_done + counts.files_skipped;
+    let files = if counts.files_listed == 1 && sample.is_listing_complete { "file" } else { "files" };
     let mut text = format!(
-        "{} of {}{plus} files, {} of {}{plus}",
+        "{} of {}{plus} {files} done, {} of {}{plus}",
         grouped(over),
         grouped(counts.files_listed),
         ByteCount(sample.reached_bytes() + counts.bytes_skipped),
@@ -223,14 +224,16 @@ mod tests {
         let mut history = History::new(Direction::Push);
         history.sample(snapshot(0, 0, 0));
         let mut sample = history.sample(snapshot(10, 50, 50_000_000));
-        assert_eq!(amounts(&sample), "50 of 100 files, 47.7 MiB of 95.4 MiB");
+        assert_eq!(amounts(&sample), "50 of 100 files done, 47.7 MiB of 95.4 MiB");
         assert_eq!(on_screen("a; b: c (d; e)"), ["a", "b: c"]);
         assert_eq!(pace(&sample), "40.0 Mbit/s now, 40.0 Mbit/s on average, 10.0 s left");
+        let one = Counts { files_listed: 1, files_done: 0, ..sample.counts };
+        assert!(amounts(&Sample { counts: one, ..sample.clone() }).starts_with("0 of 1 file done, "));
         sample.is_listing_complete = false;
         sample.counts.files_failed = 1;
         assert_eq!(
             amounts(&sample),
-            "50 of 100+ files, 47.7 MiB of 95.4+ MiB, 1 failure".replace("95.4+ MiB", "95.4 MiB+")
+            "50 of 100+ files done, 47.7 MiB of 95.4+ MiB, 1 failure".replace("95.4+ MiB", "95.4 MiB+")
         );
     }
 }

@@ -110,7 +110,9 @@ impl Service {
 fn refused(status: u16, problem: &Value) -> Error {
     let text = problem["detail"].as_str().map_or_else(|| format!("the hub answered {status}"), str::to_owned);
     let exit = problem["code"].as_i64().map_or(Exit::Failed, |code| Exit::from_number(code as i32));
-    let hint = problem["hint"].as_str().map(output::shown);
+    // What is no hub, or wants TLS, answers in its own words.
+    let elsewhere = || "look at --hub-url: is it a hub's address, with https:// where the hub has TLS?".to_owned();
+    let hint = problem["hint"].as_str().map(output::shown).or_else(|| problem.is_null().then(elsewhere));
     // A job that is not there fails the command as it does at an endpoint.
     let exit = if exit == Exit::SourceFileNotFound { Exit::Failed } else { exit };
     Error { exit, message: output::shown(&text), hint }

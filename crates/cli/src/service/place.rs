@@ -63,6 +63,7 @@ impl HubArgs {
         let bytes = private_file::read(file, TOKEN_BYTES_MAX, true)?;
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim().to_owned());
         let is_token = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        text.filter(is_token).ok_or_else(|| usage(format!("{} holds no token", output::shown(file)), advice))
+        let shown = output::shown(file);
+        text.filter(is_token).ok_or_else(|| usage(format!("{shown} is missing, or holds no token"), advice))
     }
 }

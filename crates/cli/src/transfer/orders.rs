@@ -382,8 +382,11 @@ pub fn summary(kind: u32, ended: &OrderEnded, destination: &str) -> Vec<String> 
             first.push_str(&format!("; {count} {what}"));
         }
     }
-    let rate = Rate::over(ended.bytes_sent, seconds);
-    let mut lines = vec![first, format!("{} at {rate}, directly between the two endpoints", duration(seconds))];
+    let rate = match ended.bytes_sent {
+        0 => String::new(),
+        bytes => format!(" at {}", Rate::over(bytes, seconds)),
+    };
+    let mut lines = vec![first, format!("{}{rate}, directly between the two endpoints", duration(seconds))];
     if !ended.bottleneck.is_empty() {
         lines.push(Escaped(ended.bottleneck.as_bytes()).to_string());
     }

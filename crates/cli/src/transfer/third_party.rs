@@ -11,7 +11,7 @@ use crate::exit::{Error, Result, error, usage};
 use crate::interrupt::Interrupt;
 use crate::output::json::Events;
 use crate::output::{self, shown};
-use ::transfer::{Peers, job_id};
+use ::transfer::{Peers, check_apart_there, job_id};
 use daemon::{Endpoint, Paths};
 use model::filter::Rule;
 use model::options::Compare;
@@ -72,6 +72,9 @@ impl TwoHosts {
         };
         if sources.iter().any(|source| name(source) != from.target.name) {
             return Err(usage("the sources are at several hosts", "give a command for each host"));
+        }
+        if from.target.name == to.target.name {
+            check_apart_there(sources, destination, request.spec.options.deletion.is_some())?;
         }
         Ok(Some(TwoHosts {
             from: from.target,

@@ -101,9 +101,9 @@ fn a_hub_moves_compares_and_rehearses() {
     assert_eq!(fs::read_dir(house.bed.path("root-siteb/y")).unwrap().count(), 1);
     // What was rehearsed is what is handed in: its deadline has passed long ago.
     let id = text.split_whitespace().last().unwrap();
-    let taken = house.bed.run(&["submit", "--rehearsed", id, "--json"]).succeeded().events().pop().unwrap();
-    let late = house.bed.run(&["job", "watch", taken["id"].as_str().unwrap()]);
-    assert!(late.stderr.contains("finish_by") || late.code != Some(0), "{}", late.stderr);
+    let late = house.bed.run(&["submit", "--rehearsed", id, "--json"]);
+    assert_eq!(late.code, Some(2), "{}", late.stderr);
+    assert!(late.error().contains("finish_by is 2020-01-01T00:00:00Z, which has passed"), "{}", late.stderr);
     house.bed.write("job.toml", job.replace("finish_by = 2020-01-01T00:00:00Z\n", "").as_bytes());
     let copied = house.bed.run(&["submit", "job.toml", "--json"]).succeeded().events().pop().unwrap();
     house.bed.run(&["job", "watch", copied["id"].as_str().unwrap()]).succeeded();

@@ -33,6 +33,13 @@ fn a_manifest_of_a_copy_verifies_the_copy_and_finds_one_flipped_bit() {
         assert_eq!((ran.code, &ran.stdout[..]), (Some(1), &b"3: FAILED (content differs)\n"[..]));
         assert_eq!(ran.error(), "error: 1 file differs from the manifest\nhint: copy these files again");
     }
+    // It would be copied before it is complete, and what is written beside it as well.
+    for source in ["t", "t/"] {
+        let ran = bed.run(&["cp", "--manifest", "t/m", source, "lab:other/"]);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.error().contains(&format!("t/m is inside {source}, and would be copied")), "{}", ran.stderr);
+    }
+    assert!(!bed.path("root/other").exists() && fs::read_dir(bed.path("t")).unwrap().count() == 4);
     let left = fs::read_dir(bed.dir.path())
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().as_encoded_bytes().starts_with(b".thalweg-manifest"));

@@ -46,6 +46,8 @@ fn mounts_below_a_root_are_skipped_with_a_word_and_not_reached() {
         &["cat", "lab:t/bound/theirs"],
         &["cp", "lab:t/other/theirs", "got"],
         &["cp", "back/plain/f", "lab:t/bound/"],
+        &["cp", "back/plain/f", "lab:t/bound/new"],
+        &["cp", "back/plain/f", "lab:t/bound/theirs"],
         &["mkdir", "lab:t/other/new"],
         &["rm", "-r", "lab:t/bound"],
         &["rm", "lab:t/bound/theirs"],

@@ -109,6 +109,46 @@ fn the_jobs_own_failures_are_the_commands() {
 }
 
 #[test]
+fn a_copy_within_one_endpoint_neither_lies_in_its_source_nor_removes_it() {
+    let sites = Sites::new();
+    sites.tree();
+    sites.bed.run(&["endpoint", "add", "alias", "--ticket-file", "ticket-sitea"]).succeeded();
+    let before = contents(&sites.bed.path("root-sitea"));
+    let removed = "x/sub/ is inside sitea:x/, and would be removed with what is not in it";
+    for (words, text) in [
+        (&["sync", "--delete", "sitea:x/sub/", "sitea:x/"][..], removed),
+        (&["sync", "--delete", "alias:x/sub/", "sitea:x/"], removed),
+        (&["cp", "sitea:x/", "alias:x/copy/"], "alias:x/copy/ is inside sitea:x/, which is to be copied"),
+        (&["cp", "--detach", "sitea:x", "sitea:x/sub/"], "sitea:x/sub/ is inside sitea:x, which is to be copied"),
+        (&["cp", "sitea:x/one", "alias:x"], "sitea:x/one and alias:x are the same"),
+    ] {
+        let ran = sites.bed.run(words);
+        assert_eq!(ran.code, Some(2), "{words:?}: {}", ran.stderr);
+        assert!(ran.error().contains(text), "{words:?}: {}", ran.stderr);
+    }
+    assert_eq!(contents(&sites.bed.path("root-sitea")), before);
+    // What lies beside it is copied.
+    sites.bed.run(&["sync", "--delete", "sitea:x/", "alias:z/"]).succeeded();
+    assert_eq!(contents(&sites.bed.path("root-sitea/z")), contents(&sites.bed.path("root-sitea/x")));
+}
+
+/// As with Ctrl-C and at once the same command with another rate.
+#[test]
+fn the_same_command_with_another_rate_has_that_one() {
+    let sites = Sites::new();
+    sites.bed.write("root-sitea/x/big", &noise(24 << 20, 7));
+    let client = sites.bed.start(&["cp", "--bwlimit", "100K", "sitea:x/", "siteb:y/"]);
+    let listed = || sites.bed.run(&["job", "ls", "--json", "sitea"]).succeeded().events();
+    until("the job", || listed().first().is_some_and(|job| job["status"] == "running"));
+    signal(&client, Signal::INT);
+    assert_eq!(sites.bed.wait(client).code, Some(130));
+    // At that rate it would take four minutes.
+    let begun = std::time::Instant::now();
+    sites.bed.run(&["cp", "sitea:x/", "siteb:y/"]).succeeded();
+    assert!(sites.is_whole() && begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn what_failed_and_how_durable_the_rest_is_are_events_as_in_any_copy() {
     let sites = Sites::new();
     sites.tree();

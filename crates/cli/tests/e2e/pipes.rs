@@ -1,9 +1,9 @@
 //! Standard input and output as ends of a copy.
 
-use crate::bed::{Bed, Ran, noise, signal};
+use crate::bed::{Bed, Ran, noise, signal, staged, until};
 use std::fs;
 use std::io::{Read, Write};
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, Stdio};
 
 fn feed(bed: &Bed, args: &[&str], input: &[u8]) -> Ran {
     let mut command = bed.command("client", args);
@@ -39,10 +39,19 @@ fn a_tree_does_not_fit_into_standard_output() {
     let (bed, _server) = Bed::with_endpoint();
     bed.write("root/t/a", b"a");
     bed.write("root/t/b", b"b");
-    let ran = bed.run(&["cp", "lab:t", "-"]);
-    assert_ne!(ran.code, Some(0));
-    assert!(ran.stderr.contains("standard output takes one file, not a tree"), "{}", ran.stderr);
-    assert!(ran.stdout.is_empty());
+    for (command, from) in
+        [("cp", "lab:t"), ("cp", "root/t"), ("cp", "lab:t/"), ("cp", "root/t/"), ("cat", "lab:t"), ("cat", "root/t")]
+    {
+        let more = if command == "cp" { Some("-") } else { None };
+        let ran = bed.run(&[command, from].into_iter().chain(more).collect::<Vec<_>>());
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(2), &b""[..]), "{command} {from}: {}", ran.stderr);
+        // That is all: not each object that is in it.
+        let said = format!(
+            "error: {from} is a directory: standard output takes one file, not a tree\n\
+             hint: name a file; `thalweg ls` lists what is there\n"
+        );
+        assert_eq!(ran.stderr, said, "{command} {from}");
+    }
 }
 
 /// A list of digests that was cut off by a full disk must not pass for one of everything.
@@ -108,6 +117,44 @@ fn a_pipeline_that_is_interrupted_publishes_nothing() {
         "{said}"
     );
     assert!(!bed.path("root/half").exists());
+}
+
+/// Nothing could go on with it: what came by a pipe does not come again.
+#[test]
+fn a_pipeline_that_is_broken_off_leaves_nothing_in_staging() {
+    let (bed, mut server) = Bed::with_endpoint();
+    let begun = |to: &str, root: &str| -> (Child, ChildStdin) {
+        let mut command = bed.command("client", &["cp", "-", to]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&noise(12 << 20, 1)).unwrap();
+        until("the first chunk", || !staged(&bed.path(root)).is_empty());
+        (child, stdin)
+    };
+    let is_empty = |root: &str| staged(&bed.path(root)).is_empty();
+    fs::create_dir(bed.path("here")).unwrap();
+    for (to, root) in [("lab:half", "root"), ("here/half", "here")] {
+        let (child, stdin) = begun(to, root);
+        signal(&child, rustix::process::Signal::INT);
+        drop(stdin);
+        assert_eq!(bed.wait(child).code, Some(130));
+        until("what was staged to go", || is_empty(root));
+    }
+    let (mut child, stdin) = begun("lab:half", "root");
+    child.kill().unwrap();
+    drop(stdin);
+    child.wait().unwrap();
+    until("what a killed client sent to go", || is_empty("root"));
+    let (child, stdin) = begun("lab:half", "root");
+    server.kill();
+    drop(stdin);
+    assert_ne!(bed.wait(child).code, Some(0));
+    assert!(!is_empty("root"), "nobody was left to remove it");
+    server = bed.serve(&[]);
+    bed.enrol();
+    feed(&bed, &["cp", "-", "lab:next"], b"next").succeeded();
+    until("what a killed endpoint left to go", || is_empty("root"));
+    drop(server);
 }
 
 #[test]

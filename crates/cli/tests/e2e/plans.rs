@@ -80,6 +80,21 @@ fn a_model_that_is_wrong_is_refused_with_its_place_and_a_cure() {
 }
 
 #[test]
+fn questions_that_a_model_does_not_know_are_refused_with_what_it_has() {
+    let bed = Bed::new();
+    let graph = model("s1-100mb");
+    for (flags, said) in [
+        (["--what-if", "nowhere=x2"], "the model has no such edge; it has "),
+        (["--fix", "n=2,n=3"], "--fix names n twice"),
+        (["--goal", "10"], "is not a rate such as 10Gbit"),
+    ] {
+        let ran = bed.run(&[&["plan", "--graph", graph.as_str()][..], &flags].concat());
+        assert!(ran.code == Some(2) && ran.stderr.contains(said), "{said}: {}", ran.stderr);
+        assert!(ran.stderr.contains("hint: "), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn buffers_and_fits_answer_in_numbers() {
     let bed = Bed::new();
     let buffer = ["plan", "buffer", "--capacity", "4TB", "--in", "10GB", "--out", "4GB", "--volume", "10TB", "--json"];
@@ -247,7 +262,11 @@ fn a_dry_run_to_a_calibrated_destination_says_how_long_the_copy_would_take() {
     for flags in [&["-n"][..], &["-n", "--plan", "auto"]] {
         let ran = bed.run(&[&["cp"], flags, &["src/", "lab:x/"]].concat()).succeeded();
         assert!((0.8..1.0).contains(&seconds(&ran.stderr)), "{}", ran.stderr);
-        assert!(ran.stderr.contains("9 times of 10 from") && ran.stderr.contains("may be stale"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("9 out of 10 copies between") && ran.stderr.contains("may be stale"),
+            "{}",
+            ran.stderr
+        );
         let told = notes(bed.run(&[&["cp", "--json"], flags, &["src/", "lab:x/"]].concat()));
         assert!((0.8..1.0).contains(&seconds(&told)), "{told}");
     }
@@ -273,7 +292,7 @@ fn a_calibration_is_held_against_what_it_was_measured_on() {
     let fast = bed.run(&["plan", "src/", "lab:fast/x/"]).succeeded();
     assert!(fast.stderr.contains("/proc, which is different storage"), "{}", fast.stderr);
     let told = notes(bed.run(&["cp", "--json", "--plan", "auto", "src/", "lab:fast/x/"]));
-    assert!(told.contains("may be stale: it was taken with host elsewhere") && told.contains("/proc"), "{told}");
+    assert!(told.contains("may be stale: it was taken on host elsewhere") && told.contains("/proc"), "{told}");
 }
 
 #[test]
@@ -289,9 +308,15 @@ fn copies_that_were_not_free_to_follow_their_plan_say_nothing_of_it() {
         |more: &[&str], to: &str| bed.run(&[&["cp", "--plan", "plan.json"], more, &["src/", to]].concat()).succeeded();
     cp(&["--bwlimit", "100M"], "lab:one/");
     cp(&["--exclude", "b"], "lab:two/");
-    cp(&[], "here/");
+    let told = |to: &str| notes(bed.run(&["cp", "--json", "--plan", "plan.json", "src/", to]));
+    let elsewhere = told("here/");
+    assert!(elsewhere.contains("it was made for copies to lab, not to here"), "{elsewhere}");
     assert_eq!(outcomes(), 0);
     cp(&[], "lab:three/");
+    assert_eq!(outcomes(), 1);
+    bed.write("src/c", &[7; 4 << 20]);
+    let grown = told("lab:four/");
+    assert!(grown.contains("it was made for 2 files, 2.00 MiB, and 3 files, 6.00 MiB were copied"), "{grown}");
     assert_eq!(outcomes(), 1);
 }
 
@@ -307,6 +332,14 @@ fn a_part_is_taken_from_what_another_tool_printed() {
     assert!(kept["notes"].to_string().contains("taken from what dd printed"), "{kept}");
     let wrong = bed.run(&["calibrate", "there", "--import", "network=dd.txt"]);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("dd measures storage"), "{}", wrong.stderr);
+    let twice = bed.run(&["calibrate", "there", "--import", "write=dd.txt", "--import", "write=dd.txt"]);
+    assert!(twice.code == Some(2) && twice.stderr.contains("--import names write twice"), "{}", twice.stderr);
+    bed.write(
+        "net.json",
+        br#"{"start":{"test_start":{"num_streams":1}},"end":{"sum_received":{"bytes":1e9,"seconds":10}}}"#,
+    );
+    let near = bed.run(&["calibrate", "there", "--import", "network=net.json"]);
+    assert!(near.code == Some(2) && near.stderr.contains("no network leads to a directory"), "{}", near.stderr);
 }
 
 #[test]

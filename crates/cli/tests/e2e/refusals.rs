@@ -166,7 +166,7 @@ fn paths_that_leave_the_root_are_refused() {
     bed.write("secret/f", b"secret");
     symlink(bed.path("secret"), bed.path("root/absolute")).unwrap();
     symlink("../secret", bed.path("root/climbs")).unwrap();
-    let hint = "hint: its configuration or its file system does not allow this; ask the endpoint's operator";
+    let hint = "hint: the reason is above: name another path or option, or ask the endpoint's operator";
     let outside = "hint: omit the leading slash or the `..`: paths begin at the endpoint's root";
     for (path, why) in [
         ("../secret", "paths are relative to the endpoint's root and cannot leave it"),
@@ -200,7 +200,7 @@ fn a_read_only_endpoint_takes_nothing_and_gives() {
         &bed.run(&["cp", "f", "lab:in"]),
         6,
         "error: lab: in: this endpoint is read-only\n\
-         hint: its configuration or its file system does not allow this; ask the endpoint's operator",
+         hint: the reason is above: name another path or option, or ask the endpoint's operator",
     );
     bed.run(&["cp", "lab:g", "g"]).succeeded();
 }
@@ -222,7 +222,7 @@ fn a_destination_that_may_not_be_written_is_refused() {
         &bed.run(&["cp", "f", "lab:"]),
         6,
         "error: lab: its root: the endpoint's user has no permission\n\
-         hint: its configuration or its file system does not allow this; ask the endpoint's operator",
+         hint: the reason is above: name another path or option, or ask the endpoint's operator",
     );
     let mut command = bed.command("client", &["cp", "f", "root/sub/"]);
     as_nobody(&mut command, &[bed.path("client")]);

@@ -99,6 +99,19 @@ fn one_file_comes_from_holders_that_call_it_differently() {
     assert!(bytes(&done, "b") > 0, "{done}");
 }
 
+#[test]
+fn a_holder_that_has_nothing_at_its_path_is_named_with_the_reason() {
+    let bed = Bed::new();
+    let _servers = serve(&bed, &NAMES[..2]);
+    bed.write("a/set/f", b"x");
+    // So short a copy may be over before another holder is asked for anything.
+    let ran = bed.run(&["cp", "a:set/", "here/", "--replica", "b:nope/"]).succeeded();
+    let why = "nope/: no such file or directory";
+    assert!(ran.stderr.contains(&format!("warning: nothing came from b: {why}\n")), "{}", ran.stderr);
+    let done = bed.run(&["cp", "--json", "a:set/", "other/", "--replica", "b:nope/"]).succeeded().done();
+    assert_eq!((&done["files"]["ok"], &source(&done, "b")["dropped"]), (&1.into(), &why.into()), "{done}");
+}
+
 /// The same size and time, and other bytes.
 fn poison(path: &Path) {
     let modified = fs::metadata(path).unwrap().modified().unwrap();

@@ -237,7 +237,8 @@ fn a_list_names_what_is_sent() {
         bed.write("list", b"# a list\nsub/b\ndir\n\nnosuch\n");
         let ran = way.sync(bed, &["--files-from", "list"]);
         assert_eq!(ran.code, Some(24), "{}", ran.stderr);
-        assert!(ran.stderr.contains("failed: nosuch: "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("failed: nosuch: it does not exist"), "{}", ran.stderr);
+        assert!(ran.error().contains("hint: they do not exist at the source"), "{}", ran.stderr);
         assert_eq!(way.names(bed), ["dir", "dir/x", "dir/x/y", "sub", "sub/b"]);
         bed.write("list0", b"a\0sub/c\0");
         way.sync(bed, &["--files-from0", "list0"]).succeeded();

@@ -79,7 +79,7 @@ struct Idle {
     sessions: Vec<Held>,
     open: usize,
     most: usize,
-    /// When one was last given up in which the server was to connect to this host.
+    /// When one was last given up in which MODE E did not come about, or the server was to connect to this host.
     given_up: Option<Instant>,
     /// Before then no other one is tried.
     again: Option<Instant>,
@@ -307,8 +307,10 @@ impl Server {
         match lease.set_flow(flow, channels) {
             Ok(()) => Ok(lease),
             Err(fault) => {
-                // What it was given up for.
-                (lease.line.is_lost, lease.flow) = (true, flow);
+                lease.line.is_lost = true;
+                if flow != Flow::Streams {
+                    self.idle.lock().unwrap().given_up = Some(Instant::now());
+                }
                 Err(fault)
             }
         }

@@ -22,7 +22,8 @@ fn mixtures_and_other_limits_are_told_apart() {
                 facts: facts(40, 0, 0, 0),
                 stage: "cpu-sender",
                 share_percent: 86.0,
-                says: "worked 86 % of the time and had one for 34 %, while digest and encryption alone took 56 %",
+                says: "had work 86 % of the time, but a processor for only 34 %, while digest and encryption alone \
+                       took 56 %",
             },
             Case {
                 what: "CPU stolen from a receiver that seems to wait for its storage",
@@ -139,7 +140,7 @@ fn mixtures_and_other_limits_are_told_apart() {
                 facts: facts(5_000, 60, 0, 0),
                 stage: "cpu-receiver",
                 share_percent: 92.0,
-                says: "its lanes worked 92 % of the time, most of it writing (68 %), on one for 72 %",
+                says: "its lanes worked 92 % of the time, most of it writing (68 %), on a processor for 72 %",
             },
             Case {
                 what: "CPU stolen in part",
@@ -148,7 +149,7 @@ fn mixtures_and_other_limits_are_told_apart() {
                 facts: facts(5_000, 0, 0, 0),
                 stage: "cpu-sender",
                 share_percent: 72.0,
-                says: "encryption and sending (50 %), on one for 46 %",
+                says: "encryption and sending (50 %), on a processor for 46 %",
             },
             Case {
                 what: "slow write behind a receive window that has not closed yet",
@@ -167,6 +168,15 @@ fn mixtures_and_other_limits_are_told_apart() {
                 stage: "buffers",
                 share_percent: 93.0,
                 says: "(receive window full for 88 %, RTT 74 ms)",
+            },
+            Case {
+                what: "an ssh connection that carries what two sockets of one host give it",
+                sender: side(6, &[(Read, 3), (Seal, 4), (Send, 93)]),
+                receiver: side(8, &[(Receive, 90), (Open, 4), (Write, 6)]),
+                facts: facts(10, 96, 40, 0),
+                stage: "network",
+                share_percent: 93.0,
+                says: "limited by the network: the sender's lanes waited 93 % of the time for the socket",
             },
             Case {
                 what: "thin link, receiver half busy",

@@ -25,8 +25,7 @@ pub fn import(part: Part, text: &str) -> Result<Imported, String> {
         _ if text.contains("Children see throughput") => ("iozone", iozone(part, text)),
         _ => ("dd", text.lines().filter_map(dd).collect()),
     };
-    let is_good = |run: &Run| run.seconds > 0.0 && run.seconds.is_finite() && run.file_bytes > 0 && run.files > 0;
-    let runs: Vec<Run> = runs.into_iter().filter(is_good).take(RUNS_MAX).collect();
+    let runs: Vec<Run> = runs.into_iter().filter(Run::is_usable).take(RUNS_MAX).collect();
     match (part, tool) {
         (Part::Network, "dd" | "iozone" | "fio") if !runs.is_empty() => {
             Err(format!("{tool} measures storage, not a network"))

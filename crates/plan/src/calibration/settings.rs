@@ -76,27 +76,32 @@ fn setting(name: &str, value: impl ToString, reason: String) -> Setting {
 fn of_streams(found: &Prediction, asked: Option<u32>, usual: Option<u32>) -> Setting {
     let best = found.choices.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let own = found.choices.iter().find(|(n, _)| *n == found.streams).map_or(found.p50, |(_, rate)| *rate);
-    let limit = found.bottlenecks.first().map_or("nothing known", |(part, _)| part.word());
+    let limited = limited(found);
     let reason = match asked {
         Some(_) => format!("asked for; {} expected, the best would be {}", shown(own), shown(best)),
         None if usual == Some(found.streams) => {
-            format!("as without a plan, because no other number promises 5 % more; {limit} limits")
+            format!("as without a plan, because no other number promises 5 % more; {limited}")
         }
-        None => format!("the fewest that keep 98 % of the best rate, {}; {limit} limits", shown(best)),
+        None => format!("the fewest that keep 98 % of the best rate, {}; {limited}", shown(best)),
     };
     setting("streams", found.streams, reason)
 }
 
+fn limited(found: &Prediction) -> String {
+    let limit = found.bottlenecks.first();
+    limit.map_or_else(|| "its limit is not known".to_owned(), |(part, _)| format!("limited by {}", part.word()))
+}
+
 fn of_storage_as_it_is(calibration: &Calibration, plain: &Prediction) -> Setting {
-    let limit = plain.bottlenecks.first().map_or("nothing known", |(part, _)| part.word());
     let is_other = |run: &EngineRun| run.engine != Engine::Auto.name();
     let has_other = |part: Part| calibration.engines.iter().any(|run| run.part == part && is_other(run));
-    let of_one_side = |side: &str| format!("one engine serves both sides, and {side} was measured with no other");
+    let of_one_side =
+        |side: &str| format!("one engine serves both sides, and {side} was not measured with another one");
     let reason = match (has_other(Part::Read), has_other(Part::Write)) {
         (false, false) => "other engines were not measured".to_owned(),
         (false, true) => of_one_side("reading"),
         (true, false) => of_one_side("writing"),
-        (true, true) => format!("none that was measured promises 10 % more; {limit} limits"),
+        (true, true) => format!("none that was measured promises 10 % more; {}", limited(plain)),
     };
     setting("engine", Engine::Auto, reason)
 }
@@ -149,10 +154,11 @@ fn faster_storage(calibration: &Calibration) -> Option<Storage> {
             continue;
         }
         least = by_read.1.min(by_write.1);
-        let reason = |part: &str, now: f64, before: f64| format!("{part} {} against {}", shown(now), shown(before));
-        let why = format!("{}, {}", reason("read", by_read.1, read), reason("wrote", by_write.1, write));
+        let reason = |part: &str, by: f64, usual: f64| format!("{part} {} instead of {}", shown(by), shown(usual));
+        let why = format!("{}, {}", reason("reads", by_read.1, read), reason("writes", by_write.1, write));
         let mut settings = vec![setting("engine", engine, why)];
-        let blocks = |name: &str, depth: u32| setting(name, depth, format!("the fastest of {depths:?} with {engine}"));
+        let of_blocks = || format!("the fastest of the numbers of blocks in flight that were tried with {engine}");
+        let blocks = |name: &str, depth: u32| setting(name, depth, of_blocks());
         if engine == Engine::Uring {
             settings.extend([blocks("read-depth", by_read.0), blocks("write-depth", by_write.0)]);
         }
@@ -188,8 +194,7 @@ fn compression(
     }
     let limit = prediction.bottlenecks.first().map(|(part, _)| *part);
     if limit != Some(Part::Network) && (limit != Some(Part::Write) || !is_behind(calibration)) {
-        let limit = limit.map_or("nothing known", Part::word);
-        return none(format!("{limit} limits, which fewer bytes on the network do not help"));
+        return none(format!("{}: fewer bytes on the network would not help", limited(prediction)));
     }
     let samples = samples();
     // With more streams, more processors compress.
@@ -211,7 +216,7 @@ fn compression(
     let most = predict_with(calibration, data, Some(n), &at_most(n))?;
     let of_sample = sample_at(n).map_or_else(String::new, told);
     if raised(n).of(Part::Network) < 1.0 || most.p50 < prediction.p50 * WORTH {
-        return none(format!("it would not pay: {of_sample}"));
+        return none(format!("it would gain less than 10 %: {of_sample}"));
     }
     let reason =
         format!("the network limits, and {of_sample}: up to {} instead of {}", shown(most.p50), shown(prediction.p50));
@@ -223,9 +228,9 @@ fn compression(
 
 fn told(sample: &Compressed) -> String {
     format!(
-        "a sample of {} becomes {:.2} of its size at {} a processor",
+        "a sample of {} shrinks to {:.0} % of its size, at {} on one core",
         model::quantity::ByteCount(sample.sample_bytes),
-        sample.ratio,
+        100.0 * sample.ratio,
         shown(sample.bytes_per_second)
     )
 }

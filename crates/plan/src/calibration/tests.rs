@@ -85,10 +85,39 @@ fn calibrations_survive_being_written_and_others_are_refused() {
     assert_eq!(Calibration::parse(&text.replacen("\"v\":1", "\"v\":7", 1)), Err(Unusable::OtherVersion(7)));
     assert!(matches!(Calibration::parse("{}"), Err(Unusable::NotRead(_))));
     assert!(matches!(Calibration::parse(&text.replacen("\"notes\"", "\"note\"", 1)), Err(Unusable::NotRead(_))));
-    let endless = text.replacen("\"streams\":1", "\"streams\":0", 1);
-    assert!(matches!(Calibration::parse(&endless), Err(Unusable::NotRead(_))));
     let empty = Calibration { measured: Vec::new(), ..calibration() };
     assert_eq!(predict(&empty, &DataSet::of([1].into_iter()), None), Err(Unusable::Empty));
+}
+
+#[test]
+fn a_calibration_with_numbers_that_no_run_has_is_refused_and_the_run_is_named() {
+    let far = Calibration { usual_streams: Some(4), rtt_seconds: 0.02, ..calibration() };
+    let steady = Some(Steady { bytes: 1 << 20, seconds: 0.5 });
+    let measured = vec![Measured::new(Part::Network, vec![Run { steady, ..run(2, 8, 1 << 20, 1e6) }])];
+    let engine = EngineRun { part: Part::Write, engine: "uring".into(), depth: 8, run: run(2, 8, 1 << 20, 1e6) };
+    let text = serde_json::to_string(&Calibration { measured, engines: vec![engine], ..far }).unwrap();
+    assert!(Calibration::parse(&text).is_ok(), "{text}");
+    for (good, bad, said) in [
+        ("\"streams\":2", "\"streams\":0", "with 0 streams"),
+        ("\"files\":8", "\"files\":0", "0 files"),
+        ("\"file_bytes\":1048576", "\"file_bytes\":0", "0 bytes"),
+        ("\"seconds\":8.388608", "\"seconds\":-1.5", "in -1.5 s"),
+        ("\"seconds\":8.388608", "\"seconds\":1e300", "in 1e300 s"),
+        ("\"seconds\":8.388608", "\"seconds\":1e-300", "in 1e-300 s"),
+        ("\"seconds\":8.388608", "\"seconds\":1e999", "out of range"),
+        ("\"seconds\":8.388608", "\"seconds\":NaN", "expected value"),
+        ("\"seconds\":0.5", "\"seconds\":1e-300", "is impossible"),
+        ("\"bytes\":1048576", "\"bytes\":0", "is impossible"),
+        ("\"start_seconds\":[0.0]", "\"start_seconds\":[-1.0]", "start of a session"),
+        ("\"rtt_seconds\":0.02", "\"rtt_seconds\":1e300", "round trip"),
+        ("\"usual_streams\":4", "\"usual_streams\":0", "no stream"),
+        ("\"depth\":8", "\"depth\":4000000000", "blocks in flight"),
+    ] {
+        let wrong = text.replacen(good, bad, 1);
+        assert_ne!(wrong, text, "{good} is not in {text}");
+        let why = Calibration::parse(&wrong).unwrap_err().to_string();
+        assert!(why.contains(said), "{bad}: {why}");
+    }
 }
 
 #[test]
@@ -98,6 +127,14 @@ fn another_host_kernel_or_season_is_a_doubt() {
     let doubts = taken.doubts(&now);
     assert_eq!(doubts, ["it was taken with kernel 6.1, this is 6.2", "it is 30 days old"]);
     assert!(taken.doubts(&taken.circumstances).is_empty());
+    let now = Circumstances { host: "there".into(), processors: 2, taken: 1, ..taken.circumstances.clone() };
+    let doubts = taken.doubts(&now);
+    let expected = [
+        "it was taken on host here, this is there",
+        "it was taken with 4 processors, this host has 2",
+        "by the clock of this host it was taken in the future",
+    ];
+    assert_eq!(doubts, expected);
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! The written form of a calibration, version 1: circumstances, raw runs, what was made of them.
 
 use crate::fit::SmallFiles;
+use model::options::Depths;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 pub const VERSION: u32 = 1;
+/// Of a run, a third of a year: what is longer was given in another unit.
+const SECONDS_MAX: f64 = 1e7;
+/// Above every device there is, as in models.
+const RATE_MAX: f64 = 1e15;
 
 /// Where and when it was taken; what has changed since makes it stale.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -43,6 +48,17 @@ pub struct Run {
 pub struct Steady {
     pub bytes: u64,
     pub seconds: f64,
+}
+
+impl Run {
+    /// Whether a rate can be made of it.
+    pub fn is_usable(&self) -> bool {
+        let is_rate = |bytes: f64, seconds: f64| {
+            seconds > 0.0 && seconds <= SECONDS_MAX && (1e-3..=RATE_MAX).contains(&(bytes / seconds))
+        };
+        let is_steady = |steady: &Steady| is_rate(steady.bytes as f64, steady.seconds);
+        self.streams > 0 && is_rate(bytes_of(self), self.seconds) && self.steady.as_ref().is_none_or(is_steady)
+    }
 }
 
 pub fn bytes_of(run: &Run) -> f64 {
@@ -199,42 +215,49 @@ impl Calibration {
             return Err(Unusable::OtherVersion(v));
         }
         let read: Calibration = serde_json::from_str(text).map_err(unread)?;
-        let runs = read
-            .measured
-            .iter()
-            .flat_map(|measured| &measured.runs)
-            .chain(&read.sizes)
-            .chain(read.engines.iter().map(|measured| &measured.run));
-        let is_steady = |steady: &Steady| steady.bytes > 0 && steady.seconds > 0.0 && steady.seconds.is_finite();
-        let is_good = |run: &Run| {
-            let is_run = run.seconds > 0.0 && run.seconds.is_finite() && run.files > 0 && run.streams > 0;
-            is_run && run.steady.as_ref().is_none_or(is_steady)
+        let measured = read.measured.iter().flat_map(|measured| &measured.runs);
+        let mut runs = measured.chain(&read.sizes).chain(read.engines.iter().map(|measured| &measured.run));
+        let is_span = |seconds: &f64| (0.0..=SECONDS_MAX).contains(seconds);
+        let wrong = if let Some(run) = runs.find(|run| !run.is_usable()) {
+            let Run { streams, files, file_bytes, seconds, .. } = run;
+            format!(
+                "a run of {files} files of {file_bytes} bytes in {seconds:?} s with {streams} streams is impossible"
+            )
+        } else if !read.start_seconds.iter().chain([&read.rtt_seconds]).all(is_span) {
+            "a start of a session or a round trip takes no time that is possible".to_owned()
+        } else if read.usual_streams == Some(0) {
+            "it begins copies with no stream".to_owned()
+        } else if read.engines.iter().any(|measured| measured.depth > Depths::MAX) {
+            format!("an engine has more than {} blocks in flight", Depths::MAX)
+        } else {
+            return Ok(read);
         };
-        let is_span = |seconds: &f64| seconds.is_finite() && *seconds >= 0.0;
-        let are_spans = read.start_seconds.iter().chain([&read.rtt_seconds]).all(is_span);
-        match runs.clone().all(is_good) {
-            true if are_spans => Ok(read),
-            _ => Err(Unusable::NotRead("a run has no files, streams or seconds".into())),
-        }
+        Err(Unusable::NotRead(wrong))
     }
 
     /// What differs between then and now, in words; nothing where it still holds.
     pub fn doubts(&self, now: &Circumstances) -> Vec<String> {
-        const OLD_SECONDS: u64 = 14 * 86_400;
+        const DAY_SECONDS: u64 = 86_400;
+        const OLD_SECONDS: u64 = 14 * DAY_SECONDS;
         let then = &self.circumstances;
         let mut doubts = Vec::new();
         let mut differs = |what: &str, then: &str, now: &str| {
             if then != now {
-                doubts.push(format!("it was taken with {what} {then}, this is {now}"));
+                doubts.push(format!("it was taken {what} {then}, this is {now}"));
             }
         };
-        differs("host", &then.host, &now.host);
-        differs("kernel", &then.kernel, &now.kernel);
-        differs("version", &then.program, &now.program);
-        differs("processors", &then.processors.to_string(), &now.processors.to_string());
+        differs("on host", &then.host, &now.host);
+        differs("with kernel", &then.kernel, &now.kernel);
+        differs("by version", &then.program, &now.program);
+        if then.processors != now.processors {
+            doubts.push(format!("it was taken with {} processors, this host has {}", then.processors, now.processors));
+        }
         let age = now.taken.saturating_sub(then.taken);
         if age > OLD_SECONDS {
-            doubts.push(format!("it is {} days old", age / 86_400));
+            doubts.push(format!("it is {} days old", age / DAY_SECONDS));
+        }
+        if then.taken > now.taken.saturating_add(DAY_SECONDS) {
+            doubts.push("by the clock of this host it was taken in the future".to_owned());
         }
         doubts
     }

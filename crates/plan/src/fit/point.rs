@@ -31,7 +31,9 @@ impl fmt::Display for Unfit {
             Unfit::TooFew { needed, given } => {
                 write!(f, "{given} different points are too few: the law has {needed} parameters")
             }
-            Unfit::NoRate { at, bytes_per_second } => write!(f, "at {at}, {bytes_per_second} is no rate"),
+            Unfit::NoRate { at, bytes_per_second } => {
+                write!(f, "{bytes_per_second:?} bytes a second at {at:?}: both have to be above 0 and below 1e18")
+            }
             Unfit::OtherShape(what) => f.write_str(what),
         }
     }
@@ -39,9 +41,25 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
+impl Unfit {
+    /// What to do about it.
+    pub fn cure(&self) -> &'static str {
+        match self {
+            Unfit::TooFew { .. } => "measure at more settings",
+            Unfit::NoRate { .. } => {
+                "leave out the row, or correct it: the first number is n or a size, the second a rate"
+            }
+            Unfit::OtherShape(_) => "choose another form, or use the points as they are (F5)",
+        }
+    }
+}
+
+/// Above every size, and every rate that there is.
+const NUMBER_MAX: f64 = 1e18;
+
 /// Refuses points that are no measurements, and fewer different ones than parameters.
 pub fn check(points: &[Point], needed: usize) -> Result<(), Unfit> {
-    let is_good = |value: f64| value.is_finite() && value > 0.0;
+    let is_good = |value: f64| value > 0.0 && value < NUMBER_MAX;
     if let Some(wrong) = points.iter().find(|point| !is_good(point.at) || !is_good(point.bytes_per_second)) {
         return Err(Unfit::NoRate { at: wrong.at, bytes_per_second: wrong.bytes_per_second });
     }

@@ -135,5 +135,7 @@ fn points_that_determine_nothing_are_refused() {
     assert!(matches!(falling(&[point(1.0, 1e9), point(2.0, 2e9)], "n"), Err(Unfit::OtherShape(_))));
     assert!(matches!(bent(&[point(1.0, 1e9), point(2.0, 0.0)], "n"), Err(Unfit::NoRate { .. })));
     assert!(matches!(SmallFiles::fit(&[point(f64::NAN, 1.0)]), Err(Unfit::NoRate { .. })));
+    // Their squares would be no numbers.
+    assert!(matches!(falling(&[point(1.0, 1e300), point(2.0, 1e290)], "n"), Err(Unfit::NoRate { .. })));
     assert!(bent(&[point(1.0, 1e9), point(2.0, 2e9)], "n").unwrap().doubt.is_some());
 }

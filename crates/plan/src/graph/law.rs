@@ -138,9 +138,13 @@ fn check_points(edge: &str, points: &BTreeMap<String, f64>) -> Result<(), Proble
     if points.is_empty() {
         return wrong("F5 has no points".into());
     }
+    let mut known = std::collections::BTreeSet::new();
     for (n, rate) in points {
-        if n.parse::<u32>().is_err() {
+        let Ok(at) = n.parse::<u32>() else {
             return wrong(format!("the point {n:?} of F5 is at no whole number"));
+        };
+        if !known.insert(at) {
+            return wrong(format!("F5 has two points at {at}"));
         }
         if !rate.is_finite() || *rate < 0.0 {
             return wrong(format!("the point {n:?} of F5 is {rate}, which is no rate"));
@@ -227,7 +231,11 @@ mod tests {
         assert!(falling(-0.5).check("e").is_ok());
         assert!(refused(table(&[])).contains("no points"));
         assert!(refused(table(&[(1, -1.0)])).contains("no rate"));
-        let odd = Law::F5 { points: [("one".to_owned(), 1.0)].into(), knob: "n".into() };
-        assert!(refused(odd).contains("no whole number"));
+        let points = |points: &[(&str, f64)]| Law::F5 {
+            points: points.iter().map(|(n, rate)| ((*n).to_owned(), *rate)).collect(),
+            knob: "n".into(),
+        };
+        assert!(refused(points(&[("one", 1.0)])).contains("no whole number"));
+        assert!(refused(points(&[("1", 1e9), ("01", 2e9)])).contains("two points at 1"));
     }
 }

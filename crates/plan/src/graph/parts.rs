@@ -122,8 +122,8 @@ impl Graph {
     pub fn fix(&mut self, name: &str, n: u32) -> Result<(), Problem> {
         let subject = format!("knob {name:?}");
         let Some(place) = self.knob_named(name) else {
-            let names: Vec<_> = self.knobs.iter().map(|knob| knob.name.as_str()).collect();
-            let what = format!("the model has no such knob; it has {}", names.join(", "));
+            let names = some_of(self.knobs.iter().map(|knob| &knob.name));
+            let what = format!("the model has no such knob; it has {names}");
             return Err(Problem::new(subject, what, "fix a knob that the model names"));
         };
         let knob = &mut self.knobs[place];
@@ -139,7 +139,9 @@ impl Graph {
     pub fn with_capacity(&self, edge: &str, change: Change) -> Result<Graph, Problem> {
         let subject = format!("edge {edge:?}");
         let place = self.edge_named(edge).ok_or_else(|| {
-            Problem::new(subject.clone(), "the model has no such edge", "name an edge as the model does")
+            let names = some_of(self.edges.iter().map(|edge| &edge.name));
+            let what = format!("the model has no such edge; it has {names}");
+            Problem::new(subject.clone(), what, "name an edge as the model does")
         })?;
         let mut graph = self.clone();
         let edge = &mut graph.edges[place];
@@ -154,6 +156,17 @@ impl Graph {
             (Change::Times(factor), Some(law)) => law.multiply(factor),
         }
         Ok(graph)
+    }
+}
+
+/// The first of some names, for a message.
+fn some_of<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    const SHOWN: usize = 20;
+    let all: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
+    match all.len() {
+        0 => "none".to_owned(),
+        count if count > SHOWN => format!("{} and {} more", all[..SHOWN].join(", "), count - SHOWN),
+        _ => all.join(", "),
     }
 }
 

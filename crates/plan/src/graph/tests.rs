@@ -63,6 +63,27 @@ fn what_a_model_may_not_say_is_refused_with_its_place() {
     }
 }
 
+/// Their answers would be a rate of 0, or one that leaves the processors out.
+#[test]
+fn numbers_that_nothing_can_be_calculated_with_are_refused() {
+    let line = |name: &str, from: &str, to: &str| format!(r#"{{"name":"{name}","from":"{from}","to":"{to}"}}"#);
+    let with = |parts: &str| model(&format!(r#"{parts},"edges":[{EDGE}]"#));
+    let row = [line("a", "Src", "x"), line("b", "x", "y"), line("c", "y", "Dst")].join(",");
+    let gains = r#""nodes":[{"name":"x","gain":1e-4},{"name":"y","gain":1e-4}]"#;
+    let costly = EDGE.replace("\"capacity\"", "\"host\":\"h\",\"cpu\":1e300,\"capacity\"");
+    let cases = [
+        (with(r#""nodes":[{"name":"Src","gain":2}]"#), "nothing flows through it"),
+        (model(&format!(r#"{gains},"edges":[{row}]"#)), "node \"y\": on a way from Src"),
+        (with(r#""hosts":[{"name":"h","cores":1e300}]"#), "it has 1e300 cores"),
+        (model(&format!(r#""edges":[{costly}]"#)), "cpu is 1e300"),
+        (with(r#""knobs":[{"name":"n","min":1,"max":2,"weight":1e300}]"#), "weight is 1e300"),
+    ];
+    for (text, said) in cases {
+        let why = refused(&text);
+        assert!(why.contains(said), "{text}: {why}");
+    }
+}
+
 #[test]
 fn a_graph_of_ten_thousand_nodes_is_refused_before_it_is_built() {
     let mut edges = String::new();
@@ -72,6 +93,25 @@ fn a_graph_of_ten_thousand_nodes_is_refused_before_it_is_built() {
     }
     edges.push_str(r#"{"name":"last","from":"n10000","to":"Dst"}"#);
     assert!(refused(&model(&format!(r#""edges":[{edges}]"#))).contains("at most"));
+}
+
+#[test]
+fn tables_of_more_points_than_can_be_tried_are_refused() {
+    let points: Vec<String> = (1..=20_001).map(|n| format!(r#""{n}":1e9"#)).collect();
+    let table = format!(r#"{{"form":"F5","knob":"n","points":{{{}}}}}"#, points.join(","));
+    let edge = EDGE.replace(r#"{"form":"const","value":1e9}"#, &table);
+    let text = model(&format!(r#""knobs":[{{"name":"n","min":1,"max":8}}],"edges":[{edge}]"#));
+    assert!(refused(&text).contains("20001 points of F5; at most 20000"));
+}
+
+#[test]
+fn a_change_of_an_edge_that_is_not_there_names_those_that_are() {
+    let graph = Graph::parse(&model(&format!(r#""edges":[{EDGE}]"#))).unwrap();
+    let wrong = graph.with_capacity("f", Change::Times(2.0)).unwrap_err().to_string();
+    assert!(wrong.contains("no such edge; it has e"), "{wrong}");
+    let many = (0..30).map(|at| EDGE.replace("\"e\"", &format!("\"e{at}\""))).collect::<Vec<_>>().join(",");
+    let wrong = Graph::parse(&model(&format!(r#""edges":[{many}]"#))).unwrap().with_capacity("f", Change::To(1e9));
+    assert!(wrong.unwrap_err().to_string().ends_with("e18, e19 and 10 more"));
 }
 
 #[test]

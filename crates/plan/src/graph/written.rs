@@ -18,8 +18,16 @@ const KNOBS_MAX: usize = 200;
 /// More streams than any device has use for.
 const KNOB_VALUES_MAX: u32 = 1_024;
 const TEXT_BYTES_MAX: usize = 16 << 20;
+/// Of all tables together.
+const POINTS_MAX: usize = 20_000;
 /// More than all storage there is.
 const VOLUME_BYTES_MAX: f64 = 1e24;
+/// More than any host has, or starts.
+const CORES_MAX: f64 = 1e6;
+/// More than any step costs beside another: sums of weights have to stay exact.
+const WEIGHT_MAX: f64 = 1e9;
+/// A core that moves a hundred bytes a second: what costs more was given in another unit.
+const CPU_PERCENT_MAX: f64 = 1e9;
 /// Above every device there is: what lies beyond was given in another unit.
 const RATE_MAX: f64 = 1e15;
 /// Below it, a rate was given in another unit: nobody plans for less than a kilobyte a second.
@@ -82,6 +90,15 @@ struct WrittenEdge {
     volume: Option<f64>,
 }
 
+impl WrittenEdge {
+    fn points(&self) -> usize {
+        match &self.capacity {
+            Some(Law::F5 { points, .. }) => points.len(),
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a whole number or the name of a knob")]
 enum WrittenCount {
@@ -114,6 +131,7 @@ pub fn read(text: &str) -> Result<Graph, Problem> {
         ("nodes", written.nodes.len(), NODES_MAX),
         ("hosts", written.hosts.len(), HOSTS_MAX),
         ("knobs", written.knobs.len(), KNOBS_MAX),
+        ("points of F5", written.edges.iter().map(WrittenEdge::points).sum(), POINTS_MAX),
     ] {
         if count > most {
             let cure = "join equal devices into one edge with a `count`";
@@ -197,8 +215,9 @@ fn knobs(written: Vec<WrittenKnob>) -> Result<Vec<Knob>, Problem> {
             let what = format!("its range {min} to {max} is empty, or has more than {KNOB_VALUES_MAX} values");
             return Err(Problem::new(subject(), what, "give `min` and `max` in this order"));
         }
-        if !weight.is_finite() || weight < 0.0 {
-            return Err(Problem::new(subject(), format!("its weight is {weight}"), "a weight is 0 or more"));
+        if !(0.0..=WEIGHT_MAX).contains(&weight) {
+            let cure = "a weight is 0 or more, and at most 1e9";
+            return Err(Problem::new(subject(), format!("its weight is {weight:?}"), cure));
         }
         knobs.push(Knob { name, min, max, weight });
     }
@@ -209,16 +228,20 @@ fn hosts(written: Vec<WrittenHost>, knobs: &HashMap<String, usize>) -> Result<Ve
     let mut hosts = Vec::new();
     for WrittenHost { name, cores, reserve, threads } in written {
         let subject = || format!("host {name:?}");
-        let is_good = cores.is_finite() && reserve.is_finite() && reserve >= 0.0 && cores > reserve;
+        if cores > CORES_MAX {
+            return Err(Problem::new(subject(), format!("it has {cores:?} cores"), "give at most 1e6 cores"));
+        }
+        let is_good = reserve >= 0.0 && cores > reserve;
         if !is_good {
-            let what = format!("of {cores} cores, {reserve} are kept in reserve: none is left");
-            return Err(Problem::new(subject(), what, "`cores` must be more than `reserve`"));
+            let what = format!("of {cores:?} cores, {reserve:?} are kept in reserve: none is left");
+            return Err(Problem::new(subject(), what, "`cores` must be more than `reserve`, which is 0 or more"));
         }
         let mut counted = Vec::new();
         for (knob, each) in threads {
             let place = knobs.get(&knob).ok_or_else(|| unknown(subject(), "knob", &knob))?;
-            if !each.is_finite() || each < 0.0 {
-                return Err(Problem::new(subject(), format!("{knob:?} starts {each} threads"), "give 0 or more"));
+            if !(0.0..=CORES_MAX).contains(&each) {
+                let cure = "give 0 or more, and at most 1e6";
+                return Err(Problem::new(subject(), format!("{knob:?} starts {each:?} threads"), cure));
             }
             counted.push((*place, each));
         }
@@ -254,8 +277,9 @@ impl Places<'_> {
     fn edge(&self, written: WrittenEdge) -> Result<Edge, Problem> {
         let WrittenEdge { name, from, to, host, cpu, count, capacity: law, volume: volume_bytes } = written;
         let subject = || format!("edge {name:?}");
-        if !cpu.is_finite() || cpu < 0.0 {
-            return Err(Problem::new(subject(), format!("cpu is {cpu}"), "give percent of one core at 1 GB/s"));
+        if !(0.0..=CPU_PERCENT_MAX).contains(&cpu) {
+            let cure = "give percent of one core at 1 GB/s, such as 300";
+            return Err(Problem::new(subject(), format!("cpu is {cpu:?}"), cure));
         }
         if cpu > 0.0 && host.is_none() {
             return Err(Problem::new(subject(), "it costs processor time on no host", "name its `host`"));
@@ -308,7 +332,7 @@ pub fn check_units(graph: &Graph) -> Result<(), Problem> {
         let subject = format!("edge {:?}", edge.name);
         let cure = "capacities are bytes a second: 10 Gbit/s is 1.25e9";
         if most > RATE_MAX {
-            return Err(Problem::new(subject, format!("its capacity is {most:e} bytes a second"), cure));
+            return Err(Problem::new(subject, format!("its capacity is {most:?} bytes a second"), cure));
         }
         if most < RATE_MIN {
             return Err(Problem::new(subject, format!("its capacity is at most {most} bytes a second"), cure));

@@ -16,6 +16,8 @@ const WORK_MAX: f64 = 8e7;
 /// Cells of the table of one program (32 MB), and steps in it (about a second). The first program of a search is the largest.
 const CELLS_MAX: f64 = 4e6;
 const MIXTURE_WORK_MAX: f64 = 1e9;
+/// Steps of arithmetic for the flows by which the knobs of some settings are lowered one after the other; beyond it, one flow is kept to.
+const LOWERED_WORK_MAX: f64 = 2e8;
 /// Parts that are looked at however large the model is.
 const PARTS_MIN: usize = 3;
 /// What a bound must promise beyond the best found, relative to it.
@@ -119,7 +121,7 @@ fn search(
         work += cost(graph, &part);
         looked += 1;
         let found = match look(&part) {
-            Err(Failure::NoEnd) => return Ok(false),
+            Err(Failure::NoEnd | Failure::TooMuch) => return Ok(false),
             found => found?,
         };
         let Some((bound, mixed)) = found else { continue };
@@ -182,15 +184,18 @@ fn rate_bound(graph: &Graph, part: &Options) -> Result<f64, Failure> {
 
 /// Lowers one knob after the other as far as the rate allows, those that weigh most first.
 fn lowered(graph: &Graph, options: &Options, mut settings: Vec<u32>, wanted: f64) -> Result<Vec<u32>, Failure> {
-    let mut order: Vec<usize> = (0..settings.len()).collect();
+    let mut order: Vec<usize> = (0..settings.len()).filter(|knob| options[*knob].len() > 1).collect();
     order.sort_by(|a, b| graph.knobs[*b].weight.total_cmp(&graph.knobs[*a].weight));
-    for knob in order {
-        let flow = flow::solve(graph, &Limits::at(graph, &settings))?;
-        let share = if flow.rate > 0.0 { (wanted / flow.rate).min(1.0) } else { 1.0 };
+    let is_little_work = order.len() as f64 * flow::work(graph) <= LOWERED_WORK_MAX;
+    let mut need = needed(graph, &settings, wanted)?;
+    for (nth, knob) in order.into_iter().enumerate() {
+        if nth > 0 && is_little_work {
+            need = needed(graph, &settings, wanted)?;
+        }
         let before = settings[knob];
         for n in options[knob].iter().filter(|n| **n < before) {
             settings[knob] = *n;
-            if carries(graph, &settings, &flow, share) {
+            if fits(&need, &Limits::at(graph, &settings)) {
                 break;
             }
             settings[knob] = before;
@@ -199,13 +204,19 @@ fn lowered(graph: &Graph, options: &Options, mut settings: Vec<u32>, wanted: f64
     Ok(settings)
 }
 
-/// Whether a share of this flow fits what the settings allow.
-fn carries(graph: &Graph, settings: &[u32], flow: &flow::Flow, share: f64) -> bool {
-    let limits = Limits::at(graph, settings);
-    let fits = |need: f64, limit: f64| need * share <= limit * (1.0 + 1e-12);
-    let cost = |host| flow::costs(graph, host, 1.0).iter().map(|(edge, cost)| cost * flow.rates[*edge]).sum::<f64>();
-    flow.rates.iter().zip(&limits.edges).all(|(rate, limit)| fits(*rate, *limit))
-        && limits.hosts.iter().enumerate().all(|(host, limit)| fits(cost(host), *limit))
+/// What a rate takes of every edge and host, as it flows with these settings.
+fn needed(graph: &Graph, settings: &[u32], wanted: f64) -> Result<Limits, Failure> {
+    let flow = flow::solve(graph, &Limits::at(graph, settings))?;
+    let share = if flow.rate > 0.0 { (wanted / flow.rate).min(1.0) } else { 1.0 };
+    let edges: Vec<f64> = flow.rates.iter().map(|rate| rate * share).collect();
+    let of_host = |host| flow::costs(graph, host, 1.0).iter().map(|(edge, cost)| cost * edges[*edge]).sum::<f64>();
+    let hosts = (0..graph.hosts.len()).map(of_host).collect();
+    Ok(Limits { edges, hosts })
+}
+
+fn fits(need: &Limits, limits: &Limits) -> bool {
+    let fits = |(need, limit): (&f64, &f64)| *need <= *limit * (1.0 + 1e-12);
+    need.edges.iter().zip(&limits.edges).all(fits) && need.hosts.iter().zip(&limits.hosts).all(fits)
 }
 
 /// The solution of a part's linear program.

@@ -85,6 +85,46 @@ fn sixteen_disks_and_four_cards_are_filled_with_little_more_than_they_need() {
     assert_eq!(solution.settings[16..].iter().sum::<u32>(), 16);
 }
 
+/// Nodes in a row, with so many equal edges between two of them.
+fn row(nodes: usize, beside: usize) -> Builder {
+    let names: Vec<String> = (0..nodes).map(|at| format!("v{at}")).collect();
+    let mut model = Builder::new(&names);
+    for at in 0..=nodes {
+        let ends = (if at == 0 { 0 } else { at + 1 }, if at == nodes { 1 } else { at + 2 });
+        for nth in 0..beside {
+            model.edge(format!("e{at}.{nth}"), ends, Law::Constant { value: 1e9 }, None);
+        }
+    }
+    model.graph.edges.iter_mut().for_each(|edge| edge.cpu_percent = 0.0);
+    model
+}
+
+#[test]
+fn where_nothing_is_left_to_choose_the_answer_is_proved_however_large_the_model_is() {
+    let found = search::search(&row(900, 5).graph, None).unwrap();
+    assert!(found.is_proved && found.best.is_empty() && found.chosen.is_empty());
+    let mut fixed = cluster(20);
+    fixed.knobs.iter_mut().for_each(|knob| knob.min = knob.max);
+    let found = search::search(&fixed, None).unwrap();
+    assert_eq!((found.is_proved, &found.best, &found.chosen[..]), (true, &found.chosen, &[16; 40][..]));
+}
+
+/// A flow for each of them would take too long: they are lowered by one.
+#[test]
+fn many_knobs_of_a_long_model_are_as_low_as_the_rate_allows() {
+    let mut model = row(180, 1);
+    for at in 0..20 {
+        let name = format!("n{at}");
+        let own = model.knob(name.clone(), 128, 1.0);
+        let edge = &mut model.graph.edges[9 * at];
+        (edge.law, edge.law_knob) = (Some(Law::F3 { a: 1.01e7, b: 0.0, knob: name, scale: 1.0 }), Some(own));
+    }
+    let solution = solve(&model.graph, None).unwrap();
+    assert!((solution.best_bytes_per_second / 1e9 - 1.0).abs() < 1e-6, "{}", solution.best_bytes_per_second);
+    // A hundred carry all of it, 98 as much as is kept.
+    assert_eq!(solution.settings, [98; 20]);
+}
+
 /// Two knobs of 1,024 values that depend on each other: a program of all pairs would have a table of 17 GB.
 #[test]
 fn what_is_too_large_for_a_table_keeps_the_best_that_was_found_and_is_not_proved() {

@@ -31,6 +31,21 @@ pub enum Unsolved {
     Unlimited,
     /// The linear program did not come to its end.
     NoEnd,
+    /// It would take longer than anyone waits.
+    TooLarge,
+}
+
+impl Unsolved {
+    /// What to do about it.
+    pub fn cure(self) -> &'static str {
+        match self {
+            Unsolved::Unlimited => "give every edge that limits a `capacity` in bytes a second (docs/planner.md)",
+            Unsolved::NoEnd => "check the units of capacities, gains and `cpu`; leave out edges that never limit",
+            Unsolved::TooLarge => {
+                "join equal devices into one edge with a `count`, and leave out edges and hosts that never limit"
+            }
+        }
+    }
 }
 
 impl fmt::Display for Unsolved {
@@ -38,6 +53,7 @@ impl fmt::Display for Unsolved {
         f.write_str(match self {
             Unsolved::Unlimited => "nothing in the model limits the rate: some way from Src to Dst has no capacity",
             Unsolved::NoEnd => "the equations of the model could not be solved: its numbers lie too far apart",
+            Unsolved::TooLarge => "the model is too large: its equations would take minutes",
         })
     }
 }
@@ -49,6 +65,7 @@ impl From<Failure> for Unsolved {
         match failure {
             Failure::Unbounded => Unsolved::Unlimited,
             Failure::NoEnd => Unsolved::NoEnd,
+            Failure::TooMuch => Unsolved::TooLarge,
         }
     }
 }
@@ -103,7 +120,7 @@ pub fn solve(graph: &Graph, goal: Option<f64>) -> Result<Solution, Unsolved> {
     let found = search::search(graph, goal)?;
     let at_best = flow::solve(graph, &Limits::at(graph, &found.best))?;
     let limits = Limits::at(graph, &found.chosen);
-    let at_choice = flow::solve(graph, &limits)?;
+    let at_choice = if found.chosen == found.best { at_best.clone() } else { flow::solve(graph, &limits)? };
     let best_limits = Limits::at(graph, &found.best);
     let mut prices = prices(graph, &at_best, &best_limits);
     prices.sort_by(|a, b| b.share.total_cmp(&a.share));

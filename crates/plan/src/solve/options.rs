@@ -20,6 +20,9 @@ pub fn rate_at(graph: &Graph, settings: &[u32]) -> Result<f64, Failure> {
 pub type Options = Vec<Vec<u32>>;
 
 pub fn options(graph: &Graph) -> Result<Options, Failure> {
+    if graph.knobs.iter().all(|knob| knob.min == knob.max) {
+        return Ok(graph.knobs.iter().map(|knob| vec![knob.min]).collect());
+    }
     let ceiling = ceiling(graph)?;
     let worth = |knob: usize| {
         let mut kept: Vec<(u32, Vec<f64>)> = Vec::new();

@@ -1,8 +1,8 @@
 //! Finds settings: all of them are tried where that is little work; otherwise branch and bound, from a good start.
 
-use super::branch;
 use super::options::{Options, options, rate_at, weight};
 use super::simplex::Failure;
+use super::{branch, flow};
 use crate::graph::Graph;
 
 /// Of the best rate, what the cheapest settings must keep (S1's plans give up less than what calibration can tell apart).
@@ -29,6 +29,9 @@ fn wanted(best: f64, goal: Option<f64>) -> f64 {
 
 pub fn search(graph: &Graph, goal: Option<f64>) -> Result<Found, Failure> {
     let options = options(graph)?;
+    if let Some(only) = only(&options) {
+        return Ok(Found { best: only.clone(), chosen: only, is_proved: true });
+    }
     if is_little_work(graph, &options) {
         let tried = all(graph, &options)?;
         let best = tried.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
@@ -51,6 +54,9 @@ pub fn search(graph: &Graph, goal: Option<f64>) -> Result<Found, Failure> {
 /// Settings with the best rate.
 pub fn best(graph: &Graph) -> Result<Vec<u32>, Failure> {
     let options = options(graph)?;
+    if let Some(only) = only(&options) {
+        return Ok(only);
+    }
     if !is_little_work(graph, &options) {
         return Ok(branch::fastest(graph, &options)?.0);
     }
@@ -58,10 +64,14 @@ pub fn best(graph: &Graph) -> Result<Vec<u32>, Failure> {
     Ok(tried.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(settings, _)| settings).unwrap_or_default())
 }
 
+/// The settings, where nothing is left to choose.
+fn only(options: &Options) -> Option<Vec<u32>> {
+    options.iter().map(|values| (values.len() == 1).then(|| values[0])).collect()
+}
+
 fn is_little_work(graph: &Graph, options: &Options) -> bool {
     let settings: f64 = options.iter().map(|values| values.len() as f64).product();
-    let (rows, columns) = (graph.nodes.len() + graph.hosts.len(), graph.edges.len() + graph.nodes.len());
-    settings * (rows * rows * columns) as f64 <= WORK_MAX
+    settings * flow::work(graph) <= WORK_MAX
 }
 
 /// Every combination with its rate.

@@ -40,8 +40,10 @@ pub struct Optimum {
 pub enum Failure {
     /// Nothing limits the value.
     Unbounded,
-    /// More steps than any program of this size should take, or than were allowed.
+    /// More steps than any program of this size should take.
     NoEnd,
+    /// More arithmetic than was allowed.
+    TooMuch,
 }
 
 impl Program {
@@ -59,11 +61,12 @@ impl Program {
         self.rows.push(Row { terms, limit: 0.0, is_equal: true });
     }
 
+    #[cfg(test)]
     pub fn solve(&self) -> Result<Optimum, Failure> {
         self.solve_within(f64::INFINITY)
     }
 
-    /// The same with so many steps of arithmetic.
+    /// Finds the largest value with so many steps of arithmetic, some 10^9 a second.
     pub fn solve_within(&self, work_max: f64) -> Result<Optimum, Failure> {
         let mut table = Table::new(self);
         let steps_max = 200 * (table.columns + table.rows) + 1_000;
@@ -73,7 +76,7 @@ impl Program {
                 return Ok(table.optimum(self));
             };
             if table.work > work_max {
-                break;
+                return Err(Failure::TooMuch);
             }
             let moved = table.step(entering, stalled > STALLED_MAX)?;
             stalled = if moved > TINY { 0 } else { stalled + 1 };
@@ -293,7 +296,7 @@ mod tests {
         let (x, y) = (program.variable(1.0, f64::INFINITY), program.variable(2.0, f64::INFINITY));
         program.at_most(vec![(x, 1.0)], 1.0);
         program.at_most(vec![(y, 1.0)], 1.0);
-        assert_eq!(program.solve_within(1.0), Err(Failure::NoEnd));
+        assert_eq!(program.solve_within(1.0), Err(Failure::TooMuch));
         assert!((program.solve_within(1e3).unwrap().value - 3.0).abs() < 1e-9);
     }
 

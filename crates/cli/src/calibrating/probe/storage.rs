@@ -45,7 +45,9 @@ impl Prober<'_> {
 
     pub(super) fn read(&mut self, source: &Path) -> Result<()> {
         let most = if self.profile.name == "quick" { READ_FILE_BYTES_QUICK } else { READ_FILE_BYTES_MAX };
-        let found = largest(source, most);
+        // Over a long path there is time for little.
+        let enough = if self.is_mostly_warm_up() { READ_BYTES_MIN } else { READ_BYTES_MAX };
+        let found = largest(source, most, enough);
         let mut files = &found[..];
         if files.is_empty() {
             let most = ByteCount(most);
@@ -54,9 +56,12 @@ impl Prober<'_> {
             ));
             return Ok(());
         }
-        let mut runs = Vec::new();
-        for (streams, is_repetition) in self.order(&STORAGE_STREAMS) {
-            if is_repetition && self.has_no_time_for_repetitions(&runs) {
+        let mut runs: Vec<Run> = Vec::new();
+        for (streams, is_repetition) in self.order(&STORAGE_STREAMS, STORAGE_STREAMS[STORAGE_STREAMS.len() - 1]) {
+            let longest = runs.iter().map(|run| run.seconds).fold(0.0, f64::max);
+            let is_out_of_time = !runs.is_empty() && !self.has_time(Part::Read, longest);
+            if is_out_of_time || is_repetition && self.has_no_time_for_repetitions(&runs) {
+                self.note_omitted(Part::Read, is_repetition);
                 break;
             }
             let run = self.read_once(files, streams)?;
@@ -81,13 +86,12 @@ impl Prober<'_> {
         let rate = |run: &Run| bytes_of(run) / run.seconds;
         let Some(best) = self.runs_of(part).max_by(|a, b| rate(a).total_cmp(&rate(b))).copied() else { return Ok(()) };
         let places: Vec<u32> = (0..ENGINES.len() as u32).collect();
-        let mut order = self.order(&places);
-        // Without it the others would be held against nothing, should the time run out.
-        let usual = order.iter().position(|(place, _)| *place == 0).unwrap_or(0);
-        order.swap(0, usual);
-        for (place, is_repetition) in order {
-            let is_out_of_time = if is_repetition { self.is_late() } else { self.is_over() };
-            if is_out_of_time {
+        let mut longest = best.seconds;
+        // Ways of writing are tried after small files.
+        let until = if part == Part::Write { Part::Metadata } else { part };
+        // Without the usual one the others would be held against nothing.
+        for (place, is_repetition) in self.order(&places, 0) {
+            if !self.has_time(until, longest) || is_repetition && self.is_late() {
                 let ways = part.word();
                 self.notes.push(format!(
                     "{ways}: not every storage engine was tried as often as the others, because the time ran out"
@@ -100,7 +104,9 @@ impl Prober<'_> {
             let bytes = (rate(&best) * (self.profile.run.as_secs_f64() + warm_up)) as u64;
             let measured = run(self, best.streams, bytes.clamp(BYTES_MIN, BYTES_MAX));
             self.storage = (Engine::Auto, Depths::default());
-            self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run: measured? });
+            let run = measured?;
+            longest = longest.max(run.seconds);
+            self.engines.push(EngineRun { part, engine: engine.name().to_owned(), depth, run });
         }
         Ok(())
     }
@@ -112,8 +118,8 @@ fn files_enough(files: usize, times: f64) -> usize {
     enough.max(READ_FILES_MIN).min(files)
 }
 
-/// Some of the largest files below a directory.
-fn largest(root: &Path, most: u64) -> Vec<(PathBuf, u64)> {
+/// Some of the largest files below a directory, none larger than `most`, and in all no more than `enough` where there are several.
+fn largest(root: &Path, most: u64, enough: u64) -> Vec<(PathBuf, u64)> {
     const ENTRIES_MAX: usize = 100_000;
     let (mut files, mut left, mut looked) = (Vec::new(), vec![root.to_owned()], 0);
     while let Some(dir) = left.pop() {
@@ -143,7 +149,7 @@ fn largest(root: &Path, most: u64) -> Vec<(PathBuf, u64)> {
     let mut sum = 0;
     let fits = |(_, bytes): &(PathBuf, u64)| {
         sum += bytes;
-        sum == *bytes || sum <= READ_BYTES_MAX
+        sum == *bytes || sum <= enough
     };
     files.into_iter().take(READ_FILES_MAX).take_while(fits).collect()
 }
@@ -167,17 +173,20 @@ mod tests {
     #[test]
     fn of_a_source_some_of_the_largest_files_are_read_that_say_something_and_take_no_hours() {
         const GIB: u64 = 1 << 30;
-        let sizes = |made: &[u64]| {
+        let sizes_of = |made: &[u64], enough: u64| {
             let dir = tempfile::tempdir().unwrap();
             for (number, bytes) in made.iter().enumerate() {
                 File::create(dir.path().join(number.to_string())).unwrap().set_len(*bytes).unwrap();
             }
-            largest(dir.path(), 2 * GIB).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
+            largest(dir.path(), 2 * GIB, enough).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>()
         };
+        let sizes = |made: &[u64]| sizes_of(made, READ_BYTES_MAX);
         assert_eq!(sizes(&[3 * GIB, GIB / 2, GIB / 4, 5]), [GIB / 2, GIB / 4, 5]);
         // A small file beside large ones says nothing.
         assert_eq!(sizes(&[2 * GIB, 3 * GIB / 2, 5]), [3 * GIB / 2]);
         assert_eq!(sizes(&[3 * GIB, 5]), [0; 0]);
         assert_eq!((sizes(&[7, 5]), sizes(&[])), (vec![7, 5], vec![]));
+        let little = |made: &[u64]| sizes_of(made, READ_BYTES_MIN);
+        assert_eq!((little(&[GIB / 8; 4]), little(&[GIB, GIB])), (vec![GIB / 8; 2], vec![GIB]));
     }
 }

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 const ROWS_MAX: usize = 100_000;
+/// A relative error above which a form says less than the points do.
+const RMS_MAX: f64 = 0.1;
 
 /// Fit a law of a model to measured points
 ///
@@ -47,10 +49,11 @@ enum Form {
 
 pub fn run(args: &Args) -> Result<Exit> {
     let points = points(args)?;
-    let unfit =
-        |e: Unfit| usage(format!("{}: {e}", shown(&args.csv)), "measure at more settings, or choose another form");
+    let unfit = |e: Unfit| usage(format!("{}: {e}", shown(&args.csv)), e.cure());
     if args.form == Form::SmallFiles {
-        show_small_files(args, &SmallFiles::fit(&points).map_err(unfit)?);
+        let fit = SmallFiles::fit(&points).map_err(unfit)?;
+        show_small_files(args, &fit);
+        doubt(fit.rms, "measure again, each size for longer");
         return Ok(Exit::Done);
     }
     let fitted = match args.form {
@@ -63,7 +66,15 @@ pub fn run(args: &Args) -> Result<Exit> {
     if let Some(doubt) = fitted.doubt {
         note(doubt);
     }
+    doubt(fitted.rms, "try another one, or write them into the model as they are (F5)");
     Ok(Exit::Done)
+}
+
+/// Says where a form is not that of the points.
+fn doubt(rms: f64, cure: &str) {
+    if rms > RMS_MAX {
+        note(&format!("the form does not fit these points: {cure}"));
+    }
 }
 
 fn show_small_files(args: &Args, fit: &SmallFiles) {

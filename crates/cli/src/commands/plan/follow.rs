@@ -7,6 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::transfer::{Finished, Request};
 use ::transfer::Ended;
+use model::quantity::ByteCount;
 use model::{Location, TransferSpec};
 use mover::Ending;
 use std::ffi::OsString;
@@ -38,8 +39,12 @@ pub fn plan(plan: Option<&OsString>, request: &mut Request) -> Result<Option<Fol
 
 /// Says what was planned, and keeps what came of it.
 pub fn note(plan: Option<&OsString>, followed: Option<&Followed>, request: &Request, finished: &mut Finished) {
+    let of_file =
+        followed.and_then(|followed| followed.planned.as_ref()).filter(|_| plan.is_some_and(|plan| plan != "auto"));
+    let of_others = of_file.and_then(|planned| of_other_files(planned, &finished.ended));
     let (Some(plan), Some(followed), Some(report)) = (plan, followed, &mut finished.ended.report) else { return };
-    report.notes.extend(followed.notes.iter().map(|note| format!("plan {}: {note}", output::shown(plan))));
+    let notes = followed.notes.iter().chain(&of_others);
+    report.notes.extend(notes.map(|note| format!("plan {}: {note}", output::shown(plan))));
     match (&followed.planned, request.spec.streams_first) {
         (Some(planned), _) => report.notes.extend(prediction::told(plan, planned)),
         (None, Some(streams)) => report.notes.push(format!(
@@ -102,14 +107,36 @@ fn remember(request: &Request, ended: &Ended) -> Result<()> {
     }
 }
 
+/// What is said of a plan that was made for other files than were copied.
+fn of_other_files(planned: &Planned, ended: &Ended) -> Option<String> {
+    let files = |files: u64, bytes: u64| format!("{}, {}", output::counted(files, "file", "files"), ByteCount(bytes));
+    let is_other = is_whole(ended) && ended.error.is_none() && !is_all(planned, ended);
+    is_other.then(|| {
+        let (planned, moved) = (files(planned.files, planned.bytes as u64), files(ended.files_ok, ended.bytes));
+        format!(
+            "it was made for {planned}, and {moved} were copied: what it expects does not hold for these; \
+             `thalweg plan SRC DST --json` makes another one"
+        )
+    })
+}
+
+/// Nothing was there before, or only rehearsed.
+fn is_whole(ended: &Ended) -> bool {
+    ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0
+}
+
+/// As many bytes were moved as were planned for.
+fn is_all(planned: &Planned, ended: &Ended) -> bool {
+    (ended.bytes as f64 / planned.bytes - 1.0).abs() < SAME_BYTES
+}
+
 /// Keeps what came of a plan, where the copy moved what was planned, as it was planned, to where it was planned for. That it cannot
 /// be kept fails no copy.
 fn keep_outcome(planned: &Planned, request: &Request, ended: &Ended) -> Result<()> {
-    let is_whole = ended.files_skipped == 0 && ended.resumed_bytes == 0 && !ended.options.is_dry_run && ended.bytes > 0;
     let spec = &request.spec;
     let is_free = spec.choice.is_everything() && spec.options.pace.is_none();
-    let is_all = (ended.bytes as f64 / planned.bytes - 1.0).abs() < SAME_BYTES;
-    if !is_whole || !is_free || !is_all || !planned.is_followed_by(spec) || planned.of.is_empty() {
+    let is_as_planned = is_whole(ended) && is_all(planned, ended) && planned.is_followed_by(spec);
+    if !is_free || !is_as_planned || planned.of.is_empty() {
         return Ok(());
     }
     match calibrations::of_destination(&spec.destination)? {
@@ -123,8 +150,31 @@ fn keep_outcome(planned: &Planned, request: &Request, ended: &Ended) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::plan::prediction::Interval;
     use ::transfer::Direction;
     use mover::{CloseCode, Progress, Refusal, Report};
+
+    #[test]
+    fn a_plan_that_was_made_for_other_files_is_named_after_a_copy_that_moved_all() {
+        let planned = Planned {
+            streams: 4,
+            settings: Vec::new(),
+            interval: Interval { p5: 1e6, p50: 2e6, p95: 3e6 },
+            seconds: 1.0,
+            files: 2,
+            bytes: 2e6,
+            of: "lab".into(),
+            limits: Vec::new(),
+        };
+        let told = |bytes: u64, files_skipped: u64| {
+            let spec = TransferSpec::new(vec![Location::Local(b"a".to_vec())], Location::Null);
+            let ended = Ended { bytes, files_ok: 3, files_skipped, ..Ended::before_the_start(&spec, Direction::Local) };
+            of_other_files(&planned, &ended)
+        };
+        let other = told(5_000_000, 0).unwrap();
+        assert!(other.starts_with("it was made for 2 files, 1.91 MiB, and 3 files, 4.77 MiB were copied"), "{other}");
+        assert_eq!([told(2_010_000, 0), told(5_000_000, 1), told(0, 0)], [None, None, None]);
+    }
 
     #[test]
     fn of_a_rehearsal_that_was_broken_off_nothing_is_expected() {

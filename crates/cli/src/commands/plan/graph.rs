@@ -4,7 +4,7 @@ use super::picture;
 use super::prediction::{Ends, Planned};
 use super::values::{rate, rate_above_zero, read_text, shown_rate};
 use crate::exit::{self, Result, error, usage};
-use crate::output::{line, note};
+use crate::output::{line, note, shown};
 use model::Exit;
 use plan::calibration::Part;
 use plan::graph::{Change, Graph, Problem};
@@ -84,7 +84,10 @@ pub fn run(args: &ModelArgs) -> Result<Exit> {
         }
         _ => return Err(usage("no model is named", "`--graph MODEL` names one")),
     };
-    for (knob, n) in &args.fix {
+    for (nth, (knob, n)) in args.fix.iter().enumerate() {
+        if args.fix[..nth].iter().any(|(other, _)| other == knob) {
+            return Err(usage(format!("--fix names {} twice", shown(knob)), "give each knob one value"));
+        }
         graph.fix(knob, *n).map_err(of_problem)?;
     }
     let mut solution = solve::solve(&graph, args.goal).map_err(of_unsolved)?;
@@ -141,15 +144,15 @@ fn of_problem(problem: Problem) -> exit::Error {
 }
 
 fn of_unsolved(unsolved: Unsolved) -> exit::Error {
-    usage(unsolved.to_string(), "give every edge that limits a `capacity` in bytes a second (docs/planner.md)")
+    usage(unsolved.to_string(), unsolved.cure())
 }
 
-/// The goal, and everything that has to grow for it.
+/// The goal, and what has to grow for it.
 fn out_of_reach(goal: f64, solution: &Solution) -> exit::Error {
-    let names: Vec<_> = solution.prices.iter().map(|price| price.resource.as_str()).collect();
+    let names: Vec<_> = solution.prices.iter().take(PRICES_SHOWN).map(|price| shown(&price.resource)).collect();
     let (goal, best) = (shown_rate(goal), shown_rate(solution.best_bytes_per_second));
     let limit = if names.is_empty() { "nothing can flow".into() } else { format!("limited by {}", names.join(", ")) };
-    let first = names.first().copied().unwrap_or("EDGE");
+    let first = names.first().map_or("EDGE", String::as_str);
     error(
         Exit::OutOfReach,
         format!("the goal of {goal} cannot be reached: the best is {best}, {limit}"),
@@ -226,26 +229,26 @@ fn text(graph: &Graph, solution: &Solution, what_ifs: &[Changed], has_settings: 
         lines.push(format!("rate    {}", shown_rate(solution.bytes_per_second)));
     }
     if solution.bytes_per_second < best * 0.999 {
-        lines.push(format!("best    {}", shown_rate(best)));
+        lines.push(format!("best    {} with any settings", shown_rate(best)));
     }
     if has_settings && !graph.knobs.is_empty() {
-        let knobs = graph.knobs.iter().zip(&solution.settings).map(|(knob, n)| format!("{} = {n}", knob.name));
+        let knobs = graph.knobs.iter().zip(&solution.settings).map(|(knob, n)| format!("{} = {n}", shown(&knob.name)));
         lines.push(format!("with    {}", knobs.collect::<Vec<_>>().join(", ")));
     }
     for (host, percent) in graph.hosts.iter().zip(&solution.host_percent) {
-        lines.push(format!("host    {}: {:.1} of {} cores busy", host.name, percent / 100.0, host.cores));
+        lines.push(format!("host    {}: {:.1} of {} cores busy", shown(&host.name), percent / 100.0, host.cores));
     }
     for price in solution.prices.iter().take(PRICES_SHOWN) {
         let more = match price.is_host {
             true => format!("one more core adds up to {}", shown_rate(100.0 * price.bytes_per_second_per_unit)),
-            false => format!("each byte a second more adds {:.2}", price.bytes_per_second_per_unit),
+            false => format!("1 Gbit/s more adds {:.2} Gbit/s", price.bytes_per_second_per_unit),
         };
-        lines.push(format!("limit   {}: {more}", price.resource));
+        lines.push(format!("limit   {}: {more}", shown(&price.resource)));
     }
     for what_if in what_ifs {
         let rate = shown_rate(what_if.best_bytes_per_second);
         let gain = if best > 0.0 { 100.0 * (what_if.best_bytes_per_second / best - 1.0) } else { 0.0 };
-        lines.push(format!("if      {}: {rate}, {gain:+.0} %", what_if.change));
+        lines.push(format!("if      {}: {rate} at best, {gain:+.0} %", what_if.change));
     }
     lines
 }

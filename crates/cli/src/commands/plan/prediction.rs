@@ -20,6 +20,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+/// Of the JSON form of an answer.
+const VERSION: u64 = 1;
+
 /// A source and a destination of which something is known.
 pub struct Ends {
     calibration: Calibration,
@@ -156,8 +159,13 @@ fn not_calibrated(destination: &Location) -> Error {
 fn doubts(calibration: &mut Calibration, source: &Location) -> Result<Vec<String>> {
     let of = shown(&calibration.of);
     let now = calibrations::circumstances(&calibration.circumstances.profile);
-    let may_be = |doubt: String| format!("the calibration of {of} may be stale: {doubt}");
-    let mut doubts: Vec<String> = calibration.doubts(&now).into_iter().map(may_be).collect();
+    let mut doubts = Vec::new();
+    let differing = calibration.doubts(&now).join("; ");
+    if !differing.is_empty() {
+        doubts.push(format!(
+            "the calibration of {of} may be stale: {differing} (`thalweg calibrate {of}` measures again)"
+        ));
+    }
     let mut outcomes = calibrations::outcomes()?.0;
     outcomes.retain(|outcome| outcome.time >= calibration.circumstances.taken);
     if super::report::stale(&outcomes).contains(&calibration.of) {
@@ -171,7 +179,11 @@ fn doubts(calibration: &mut Calibration, source: &Location) -> Result<Vec<String
 
 /// The files of a source, and whether these are all of them.
 fn data_set(source: &Location, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet, bool)> {
+    let hint = "name a directory with files";
     if let Location::Generated(generated) = source {
+        if generated.file_bytes == 0 {
+            return Err(usage(format!("{source} holds no bytes to plan for"), hint));
+        }
         let files = generated.files.min(1 << 20);
         let sizes = std::iter::repeat_n(generated.file_bytes, files as usize);
         return Ok((DataSet::of(sizes), files == generated.files));
@@ -185,7 +197,7 @@ fn data_set(source: &Location, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let (data, is_whole) = calibrations::data_set(path, is_stopped)?;
     if data.bytes() <= 0.0 {
-        return Err(usage(format!("{} holds no bytes to plan for", shown(path)), "name a directory with files"));
+        return Err(usage(format!("{} holds no bytes to plan for", shown(path)), hint));
     }
     Ok((data, is_whole))
 }
@@ -274,13 +286,19 @@ impl Planned {
 
     pub fn text(&self) -> Vec<String> {
         let Interval { p5, p50, p95 } = self.interval;
-        let limits: Vec<_> = self.limits.iter().map(|l| format!("{} ({:.0} %)", l.part, 100.0 * l.share)).collect();
+        let limit = |limit: &Limit| format!("{} ({:.0} % likely)", limit.part, 100.0 * limit.share);
+        let limits: Vec<_> = self.limits.iter().map(limit).collect();
         let mut lines = vec![
             format!("data    {}, {}", counted(self.files, "file", "files"), ByteCount(self.bytes as u64)),
-            format!("rate    {}; 9 times of 10 from {} to {}", shown_rate(p50), shown_rate(p5), shown_rate(p95)),
+            format!(
+                "rate    {}; 9 out of 10 copies between {} and {}",
+                shown_rate(p50),
+                shown_rate(p5),
+                shown_rate(p95)
+            ),
             format!("time    {}", duration(self.seconds)),
             format!("with    {}", counted(self.streams.into(), "stream", "streams")),
-            format!("by      {}", limits.join(", ")),
+            format!("limited by {}", limits.join(", ")),
         ];
         let told = |setting: &Setting| format!("{:<11} {}: {}", setting.name, setting.value, setting.reason);
         lines.extend(self.settings.iter().map(told));
@@ -326,7 +344,7 @@ pub fn of_rehearsal(
     let [low, middle, high] = [p5, p50, p95].map(|bytes_per_second| Rate { bytes_per_second });
     let time = duration(bytes as f64 / p50);
     let expected = format!(
-        "expected: {time} at {middle}; 9 times of 10 from {low} to {high} (by the calibration of {})",
+        "expected: {time} at {middle}; 9 out of 10 copies between {low} and {high} (by the calibration of {})",
         shown(&of)
     );
     Ok(std::iter::once(expected).chain(doubts).collect())
@@ -341,7 +359,15 @@ pub fn for_copy(
     notes: &mut Vec<String>,
 ) -> Result<Option<Planned>> {
     if plan != "auto" {
-        return read(Path::new(plan)).map(Some);
+        let planned = read(Path::new(plan))?;
+        let is_of_another = |names: Vec<String>| !planned.of.is_empty() && !names.contains(&planned.of);
+        if calibrations::names_of(destination).is_ok_and(is_of_another) {
+            notes.push(format!(
+                "it was made for copies to {}, not to {destination}: `thalweg plan SRC DST --json` makes one for these",
+                shown(&planned.of)
+            ));
+        }
+        return Ok(Some(planned));
     }
     let [source @ Location::Local(_)] = sources else { return Ok(None) };
     Ok(automatic(source, destination, notes).unwrap_or_else(|e| {
@@ -358,20 +384,38 @@ fn automatic(source: &Location, destination: &Location, notes: &mut Vec<String>)
     Ends { calibration, data, source: source.clone(), samples: OnceCell::new() }.predict(None).map(Some)
 }
 
-/// Reads what `thalweg plan SRC DST --json` printed.
+/// Reads what `thalweg plan SRC DST --json` printed. It may have been edited: nothing in it that counts is left out silently.
 fn read(path: &Path) -> Result<Planned> {
-    let text = super::values::read_text(&path.to_owned())?;
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    let rate = |key: &str| value["interval"][key].as_f64().filter(|rate| rate.is_finite() && *rate > 0.0);
-    let streams = value["streams"].as_u64().filter(|n| (1..=64).contains(n));
-    let (Some(streams), Some(p5), Some(p50), Some(p95)) = (streams, rate("p5"), rate("p50"), rate("p95")) else {
+    planned(&super::values::read_text(path)?).map_err(|why| {
         let hint = "`thalweg plan SRC DST --json` prints one";
-        return Err(usage(format!("{} holds no plan of a transfer", shown(path)), hint));
-    };
+        usage(format!("{} holds no plan of a transfer: {why}", shown(path)), hint)
+    })
+}
+
+fn planned(text: &str) -> Result<Planned, String> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    match value["v"].as_u64() {
+        Some(VERSION) => {}
+        Some(v) => return Err(format!("it is of version {v}; this program reads version {VERSION}")),
+        None => return Err("it has no version `v`".to_owned()),
+    }
+    let streams = value["streams"].as_u64().filter(|n| (1..=64).contains(n));
+    let streams = streams.ok_or("`streams` is not a number from 1 to 64")?;
+    let rates = ["p5", "p50", "p95"].map(|key| value["interval"][key].as_f64().unwrap_or(0.0));
+    if rates[0] <= 0.0 || !rates.is_sorted() {
+        return Err("`interval` has no rates p5, p50 and p95 that rise".to_owned());
+    }
+    let [p5, p50, p95] = rates;
+    let settings = serde_json::from_value::<Vec<Setting>>(value["settings"].clone());
+    let settings = settings.map_err(|e| format!("`settings`: {e}"))?;
+    let is_other = |setting: &&Setting| setting.name == "streams" && setting.value != streams.to_string();
+    if let Some(Setting { value, .. }) = settings.iter().find(is_other) {
+        return Err(format!("`streams` is {streams}, and among the settings it is {}", shown(value)));
+    }
     let number = |key: &str| value[key].as_f64().unwrap_or(0.0);
     Ok(Planned {
         streams: streams as u32,
-        settings: serde_json::from_value(value["settings"].clone()).unwrap_or_default(),
+        settings,
         interval: Interval { p5, p50, p95 },
         seconds: number("seconds"),
         files: number("files") as u64,
@@ -387,7 +431,7 @@ pub fn told(plan: &OsString, planned: &Planned) -> Vec<String> {
     let settings =
         planned.settings.iter().map(|Setting { name, value, reason }| format!("plan: {name} {value}: {reason}"));
     let expected = format!(
-        "plan {}: {}; {} expected, {} to {}",
+        "plan {}: {}; {} expected, 9 out of 10 copies between {} and {}",
         shown(plan),
         counted(planned.streams.into(), "stream", "streams"),
         Rate { bytes_per_second: p50 },
@@ -400,6 +444,37 @@ pub fn told(plan: &OsString, planned: &Planned) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plan_that_was_edited_is_read_as_it_says_or_refused_with_what_is_wrong() {
+        let good = r#"{"v":1,"streams":4,"interval":{"p5":1e8,"p50":2e8,"p95":3e8},"bytes":1e9,"files":3,"of":"lab",
+            "settings":[{"name":"streams","value":"4","reason":"r"},{"name":"engine","value":"plain","reason":"r"}]}"#;
+        let read = planned(good).unwrap();
+        assert_eq!((read.streams, read.settings.len(), read.files, &read.of[..]), (4, 2, 3, "lab"));
+        for (from, to, said) in [
+            ("\"v\":1", "\"v\":2", "version 2; this program reads version 1"),
+            ("\"v\":1,", "", "no version"),
+            ("\"streams\":4", "\"streams\":65", "1 to 64"),
+            ("\"streams\":4", "\"streams\":8", "`streams` is 8, and among the settings it is 4"),
+            ("1e8", "9e8", "p5, p50 and p95"),
+            ("1e8", "-1", "p5, p50 and p95"),
+            ("1e8", "null", "p5, p50 and p95"),
+            ("\"value\":\"plain\"", "\"valeu\":\"plain\"", "`settings`: unknown field `valeu`"),
+            ("\"settings\"", "\"setings\"", "`settings`: "),
+            ("{", "", "line 1"),
+        ] {
+            let wrong = good.replacen(from, to, 1);
+            let why = planned(&wrong).err().unwrap_or_else(|| panic!("{wrong}"));
+            assert!(wrong != good && why.contains(said), "{wrong}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_source_without_bytes_is_named_and_not_the_calibration() {
+        let source = Location::parse("gen:5x0".as_ref()).unwrap();
+        let wrong = data_set(&source, &|| false).unwrap_err();
+        assert!(wrong.message.contains("holds no bytes to plan for"), "{}", wrong.message);
+    }
 
     #[test]
     fn a_source_of_more_files_than_are_looked_at_is_known_in_part() {

@@ -42,10 +42,10 @@ pub fn run(args: &Args) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     for outcome in &outcomes {
-        let mark = if outcome.is_within() { "within" } else { "outside" };
+        let mark = if outcome.is_within() { "inside" } else { "outside" };
         let (expected, measured) = (shown_rate(outcome.p50), shown_rate(outcome.measured));
         let text = format!(
-            "{}  {}  {expected} expected, {measured} measured, {:+.0} %, {mark}",
+            "{}  {}  {expected} expected, {measured} measured (error {:+.0} %), {mark} its interval",
             Timestamp { seconds: outcome.time.min(1 << 40) as i64, nanoseconds: 0 }.rfc3339(),
             shown(&outcome.of),
             100.0 * outcome.error()

@@ -57,5 +57,5 @@ pub fn make(args: &Args, places: &Places, chosen: &Chosen, locations: &[OsString
         lines.bytes(line.as_bytes());
         lines.flush();
     }
-    failures.conclude(Exit::Done, "read and are not listed")
+    failures.conclude(Exit::Done, "read: the list is not complete")
 }

@@ -83,7 +83,7 @@ impl World {
         let table = format!("[stores.fake]\nkind = \"s3\"\nendpoint = \"{}\"\nregion = \"us-east-1\"\n", bucket.url);
         let table = table + crate::ftp_servers::TABLE;
         bed.write("client/config_home/thalweg/config.toml", table.as_bytes());
-        bed.write("plan", br#"{"interval": {"p5": 1, "p50": 2, "p95": 3}, "streams": 1}"#);
+        bed.write("plan", br#"{"v": 1, "interval": {"p5": 1, "p50": 2, "p95": 3}, "streams": 1, "settings": []}"#);
         bed.write("rules", b"- nothing\n");
         bed.write("patterns", b"[abc]\n");
         bed.write("none", b"nothing\n");

@@ -49,7 +49,10 @@ fn what_a_part_reached_as_usual_forbids_a_way_that_is_no_faster() {
 fn a_side_that_was_tried_with_no_other_engine_forbids_one_and_is_named() {
     for (part, side) in [(Part::Read, "writing"), (Part::Write, "reading")] {
         let (engine, _, why) = chosen(&slow_storage(vec![tried(part, "uring", 8, 250e6)]));
-        assert!(engine == "auto" && why.contains(&format!("{side} was measured with no other")), "{engine}: {why}");
+        assert!(
+            engine == "auto" && why.contains(&format!("{side} was not measured with another one")),
+            "{engine}: {why}"
+        );
     }
     assert_eq!(chosen(&slow_storage(Vec::new())).2, "other engines were not measured");
 }
