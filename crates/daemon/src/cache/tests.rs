@@ -58,13 +58,18 @@ fn what_is_read_is_compared_and_rot_is_fetched_again_and_not_served() {
     assert_eq!(read(&hold.content(&set, 0, 0).unwrap()), b"content");
     std::fs::write(&at, b"CONTENT").unwrap();
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| hold.content(&set, 0, 0).map(|content| read(&content)));
         // Stands in for whoever fetches: what is wanted comes right this time.
-        let batch = hold.next_batch().unwrap();
-        assert!(!at.exists(), "what rotted is gone");
-        std::fs::write(&at, b"content").unwrap();
-        batch.files.iter().for_each(|(key, _)| hold.arrived(key, 7));
-        assert_eq!(reader.join().unwrap().unwrap(), b"content");
+        let fetcher = scope.spawn(|| {
+            let Some(batch) = hold.next_batch() else { return false };
+            let is_gone = !at.exists();
+            std::fs::write(&at, b"content").unwrap();
+            batch.files.iter().for_each(|(key, _)| hold.arrived(key, 7));
+            is_gone
+        });
+        let content = hold.content(&set, 0, 0).map(|content| read(&content));
+        hold.end();
+        assert!(fetcher.join().unwrap(), "what rotted is gone");
+        assert_eq!(content.unwrap(), b"content");
     });
 }
 

@@ -1,18 +1,26 @@
 //! The tests that have to notice a mutant: run by cargo, which compiles them first, or as the programs that a build left.
 //!
-//! Invariant: a filter that no test answers to is an error; what did not run noticed nothing.
+//! Invariant: a filter that no test answers to is an error; what did not run noticed nothing. A test that does not end has noticed.
 //! Not here: which tests notice which mutant (`museum`).
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// For the tests that a filter chooses, and what cargo compiles before them.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Test programs with mutants in them.
 pub struct Suites {
     /// None: cargo compiles and runs them.
     built: Option<Vec<Program>>,
+    limit: Duration,
 }
 
 struct Program {
@@ -25,7 +33,7 @@ struct Program {
 impl Suites {
     /// `list` is what cargo said when it made them, a JSON message in each line.
     pub fn new(list: Option<&Path>) -> Result<Suites> {
-        let Some(list) = list else { return Ok(Suites { built: None }) };
+        let Some(list) = list else { return Ok(Suites { built: None, limit: LIMIT }) };
         let text = fs::read_to_string(list).with_context(|| format!("read {}", list.display()))?;
         let built: Vec<Program> = text.lines().filter_map(program).collect();
         if built.is_empty() {
@@ -34,7 +42,7 @@ impl Suites {
                 list.display()
             );
         }
-        Ok(Suites { built: Some(built) })
+        Ok(Suites { built: Some(built), limit: LIMIT })
     }
 
     /// The first test that fails under the mutant, of those of the package whose names hold `filter`.
@@ -44,7 +52,10 @@ impl Suites {
         for command in &mut commands {
             // An input that fails under a mutant is no regression to keep.
             command.arg(filter).env("THALWEG_MUTANT", mutant).env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
-            let output = output(command)?;
+            let Some(output) = output_within(command, self.limit)? else {
+                failing = failing.or(Some(format!("{filter}, which does not end")));
+                continue;
+            };
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             passed += text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
             let failed =
@@ -93,6 +104,28 @@ pub fn output(command: &mut Command) -> Result<Output> {
     command.output().with_context(|| format!("run {}", command.get_program().to_string_lossy()))
 }
 
+/// The same; nothing where it does not end in time: then it is ended, with all that it started.
+fn output_within(command: &mut Command, limit: Duration) -> Result<Option<Output>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.with_context(|| format!("run {name}"))?;
+    let group = Pid::from_child(&child);
+    let (ended, waits) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let ender = scope.spawn(move || {
+            let is_late = waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            is_late
+        });
+        let output = child.wait_with_output().with_context(|| format!("run {name}"));
+        drop(ended);
+        let is_late = ender.join().unwrap_or(false);
+        output.map(|output| (!is_late).then_some(output))
+    })
+}
+
 /// The test program that a message of cargo tells of.
 fn program(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
@@ -128,15 +161,11 @@ mod tests {
     fn a_suite_that_runs_nothing_is_an_error_and_not_a_miss() {
         let folder = tempfile::tempdir().unwrap();
         // The shell runs the script that the filter names.
-        let suites = Suites {
-            built: Some(vec![Program {
-                package: "store".to_owned(),
-                path: "/bin/sh".into(),
-                folder: folder.path().to_owned(),
-            }]),
-        };
+        let program = Program { package: "store".to_owned(), path: "/bin/sh".into(), folder: folder.path().to_owned() };
+        let mut suites = Suites { built: Some(vec![program]), limit: LIMIT };
+        let write = |text: &str| fs::write(folder.path().join("x"), text).unwrap();
         let ran = |text: &str| {
-            fs::write(folder.path().join("x"), text).unwrap();
+            write(text);
             suites.failing_test("none", "store", "x")
         };
         assert_eq!(ran("echo 'test a::x ... ok'").unwrap(), None);
@@ -144,5 +173,8 @@ mod tests {
         assert!(ran("true").unwrap_err().to_string().contains("no test of store is called x"));
         assert!(ran("echo gone >&2; exit 1").unwrap_err().to_string().contains("did not run: gone"));
         assert!(suites.failing_test("none", "mover", "x").is_err());
+        suites.limit = Duration::from_millis(100);
+        write("sleep 1000 & wait");
+        assert_eq!(suites.failing_test("none", "store", "x").unwrap().as_deref(), Some("x, which does not end"));
     }
 }
