@@ -3,7 +3,7 @@
 //! Not here: what becomes of it then (`super`).
 
 use super::peer::Peer;
-use super::work::{Work, is_passing};
+use super::work::{Work, is_passing, thread};
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use crate::hand_in::{Desk, HandIn, OrderNews, TAKES_NONE, Told, status_of};
@@ -13,6 +13,7 @@ use model::options::INSTEAD_OF_MAX;
 use model::order::{Kind, Reason, Role, Status, Steer};
 use model::{Exit, JobId, TransferSpec};
 use net::Identity;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How often a slice is looked at.
@@ -155,15 +156,19 @@ impl Carrier<'_> {
     }
 }
 
-/// Whether it listens or not: what it goes on with comes to nothing.
+/// Whether it listens or not: what it goes on with comes to nothing. One that hangs is not waited for.
 pub fn steer(work: &Work<'_>, task: &Task, steer: Steer) {
-    let _ = say(work, task, steer);
+    let (identity, executor, job) = (work.identity.clone(), task.executor.clone(), task.job);
+    let (tell, told) = mpsc::channel();
+    if thread("steer").spawn(move || _ = tell.send(say(&identity, &executor, job, steer))).is_ok() {
+        let _ = told.recv_timeout(PATIENCE);
+    }
 }
 
 /// Ends a slice that nobody is to take over for now. Where its host does not hear it, the other one lets nobody in for
 /// it any more.
 fn end(work: &Work<'_>, task: &Task) {
-    if say(work, task, Steer::Cancel).is_err_and(|e| is_passing(&e)) {
+    if say(&work.identity, &task.executor, task.job, Steer::Cancel).is_err_and(|e| is_passing(&e)) {
         let asked = Instant::now();
         let patient = || asked.elapsed() >= PATIENCE;
         let _ = Desk::open(&task.peer, &work.identity).and_then(|desk| desk.revoke(warrant_id(task.job), &patient));
@@ -188,10 +193,10 @@ fn warrant_id(slice: JobId) -> [u8; 16] {
     digest[..16].try_into().expect("half of a SHA-256 is 16 bytes long")
 }
 
-fn say(work: &Work<'_>, task: &Task, steer: Steer) -> Result<()> {
+fn say(identity: &Identity, executor: &Endpoint, job: JobId, steer: Steer) -> Result<()> {
     let asked = Instant::now();
     let patient = || asked.elapsed() >= PATIENCE;
-    Desk::open(&task.executor, &work.identity).and_then(|desk| desk.steer(task.job, steer, &patient))
+    Desk::open(executor, identity).and_then(|desk| desk.steer(job, steer, &patient))
 }
 
 impl Seen {
