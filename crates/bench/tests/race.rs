@@ -187,7 +187,7 @@ fn an_interrupted_race_keeps_its_samples_and_goes_on_where_it_stopped() {
     let options = Options { adapters: vec![copy], variants: Vec::new(), ..options(dir.path(), ":", &["cp"]) };
     let cancel = AtomicBool::new(false);
     let error = compare::run(&options, &cancel, &mut |text| {
-        cancel.fetch_or(text.contains("round 1: cp"), Ordering::Relaxed);
+        cancel.fetch_or(text.contains("round 1: copy"), Ordering::Relaxed);
     });
     assert_eq!(error.unwrap_err().kind, bench::error::Kind::Cancelled);
     let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -53,6 +53,13 @@ pub struct Lane<'a> {
     pub failures: u32,
 }
 
+/// Those that race, in the order of a round: every other one is the other way round.
+pub fn in_turn<T>(lanes: &mut [T], round: u32) -> impl Iterator<Item = &mut T> {
+    let last = lanes.len().saturating_sub(1);
+    let mut left: Vec<_> = lanes.iter_mut().map(Some).collect();
+    (0..left.len()).filter_map(move |place| left[if round.is_multiple_of(2) { place } else { last - place }].take())
+}
+
 impl Race<'_> {
     pub fn run(&mut self, plans: &[Plan], tools: &[&dyn Tool]) -> Result<()> {
         let options = self.options;
@@ -98,7 +105,7 @@ impl Race<'_> {
             set.source = self.put_there(&lanes, &set, &truth)?;
         }
         for round in 0..=self.options.rounds {
-            for lane in lanes.iter_mut().filter(|lane| lane.failures < FAILURES_MAX) {
+            for lane in in_turn(&mut lanes, round).filter(|lane| lane.failures < FAILURES_MAX) {
                 if !self.is_done(name, lane.tool, round) {
                     self.run_lane(lane, &set, &truth, round)?;
                 }
@@ -422,6 +429,13 @@ mod tests {
         let of = |source: &str| sender(&bed, &Set { name: "s".into(), files: 1, bytes: 1, source: source.into() });
         let senders = ["/w/source", "/w/delivered/there", "gen:1x1MiB"].map(of);
         assert_eq!(senders, [Host::Client, Host::Server, Host::Client]);
+    }
+
+    #[test]
+    fn each_is_before_the_other_in_every_second_round() {
+        let order = |round| in_turn(&mut ['a', 'b', 'c'], round).map(|lane| *lane).collect::<String>();
+        assert_eq!([0, 1, 2].map(order), ["abc", "cba", "abc"]);
+        assert_eq!(in_turn(&mut [0; 0], 1).count(), 0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use lab::record::reasons_since;
 use super::plan::omitted;
 use super::*;
 use crate::account::Split;
-use crate::compare::run::{FAILURES_MAX, Lane, Race, create_open_dir, shown_sample};
+use crate::compare::run::{FAILURES_MAX, Lane, Race, create_open_dir, in_turn, shown_sample};
 use crate::compare::{self, SetRecord};
 use crate::counters::Hosts;
 use crate::error::{Error, Kind, Result};
@@ -190,7 +190,7 @@ impl Sweep<'_> {
     fn run_cell(&mut self, bed: &Bed, lanes: &mut [Lane], cell: &Cell) -> Result<()> {
         let work = self.prepare(cell)?;
         for round in self.plan.round_numbers() {
-            for lane in lanes.iter_mut() {
+            for lane in in_turn(lanes, round) {
                 if !self.takes_part(lane.tool.name(), lane.tool.is_ours(), cell) {
                     continue;
                 }

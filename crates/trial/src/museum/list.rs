@@ -85,7 +85,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("commit-before-verify", "a digest that differs is accepted", Simulation(43)),
     ("publish-what-was-taken-back", "what the sender took back is published", Simulation(254)),
     ("complete-with-the-seal", "a large file is complete with its last chunk, gaps or not", Simulation(7)),
-    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation(140)),
+    ("take-fin-for-the-end", "a broken stream ends a chunk as if it were whole", Simulation(480)),
     (
         "decode-before-counting",
         "a message's lists are counted when they have been decoded",
@@ -94,7 +94,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("walk-the-whole-run", "a run costs what it names, open or not", Test("mover", "a_run_costs_what_is_open_of_it")),
     ("take-twice", "two lanes may write one small object", Test("mover", "one_lane_at_a_time")),
     ("settle-twice", "an object can be settled twice", Test("mover", "an_object_is_settled_once")),
-    ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation(619)),
+    ("forget-broken-chunk", "what a broken stream carried is not asked for again", Simulation(2112)),
     ("forget-dead-lane", "what a dead lane had in flight is not sent again", Simulation(2)),
     ("wait-on-a-broken-stream", "a lane that waits for work does not see that its stream broke", Simulation(112)),
     (
@@ -147,7 +147,7 @@ pub const MUTANTS: &[(&str, &str, Layer)] = &[
     ("uncharged-connections", "open connections are charged to nobody", Test("daemon", "connections_are_charged")),
     ("uncharged-directories", "what is described is charged to nobody", Test("mover", "beyond_a_share")),
     ("take-short-completions", "an io_uring write that was cut short counts as whole", Simulation(7)),
-    ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation(775)),
+    ("ignore-failed-completions", "an error of an io_uring write is dropped", Simulation(2877)),
     ("forget-amended", "what is set of a file that was there is not synced where no journal does it", Simulation(28)),
     (
         "forget-backup-directory",

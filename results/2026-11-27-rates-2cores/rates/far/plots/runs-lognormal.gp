@@ -1,0 +1,20 @@
+# Run as: gnuplot runs-lognormal.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'runs-lognormal.gnuplot.svg'
+set title 'lognormal: every run'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'One mark for each counted run; tools alternated within a round.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'round'
+set xrange [0:10]
+set xtics ('0' 0, '1' 1, '2' 2, '3' 3, '4' 4, '5' 5, '6' 6, '7' 7, '8' 8, '9' 9, '10' 10)
+set ylabel 'Gbit/s'
+set yrange [0:2]
+set ytics ('0' 0, '0.2' 0.2, '0.4' 0.4, '0.6' 0.6000000000000001, '0.8' 0.8, '1' 1, '1.2' 1.2000000000000002, '1.4' 1.4000000000000001, '1.6' 1.6, '1.8' 1.8, '2' 2)
+plot \
+  'runs-lognormal.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg', \
+  'runs-lognormal.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'earlier', \
+  'runs-lognormal.dat' index 2 using 1:2 with linespoints lc rgb '#0a7d5a' lw 1.4 pt 9 title 'globus-url-copy', \
+  'runs-lognormal.dat' index 3 using 1:2 with linespoints lc rgb '#a3418a' lw 1.4 pt 11 title 'rsync'
