@@ -1,8 +1,8 @@
 //! The race: every set, every tool, in alternation, verified, sampled.
 //!
 //! Invariants:
-//! - Tools alternate within a round, and every other round goes through them in the opposite order: neither a slow drift
-//!   of the machine nor what the run before left in caches favours one of them.
+//! - Tools alternate within a round, and every second round reverses their order: neither a slow drift of the machine nor
+//!   what the run before left in caches favours one of them.
 //! - Before every run the memory that the delivery needs is touched and given back; the delivery's folder is fresh.
 //! - The first round is discarded. A sample counts only if the client succeeded and every digest of the delivery agrees.
 //! - What a killed race left behind, processes included, is removed before the next begins.

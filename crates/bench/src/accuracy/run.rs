@@ -18,6 +18,7 @@ use super::record::{Basis, DIFFERS, Record, Run, Step, TRIES};
 use super::verdict::{Verdict, text};
 use super::{Options, RUN_SECONDS};
 use crate::account::Split;
+use crate::compare::run::in_turn;
 use crate::compare::shown_file_system;
 use crate::dataset;
 use crate::environment::Program;
@@ -180,7 +181,7 @@ impl Bench<'_> {
         let of_search = self.cell.settings().into_iter().filter(|setting| best.contains(&setting.name));
         let repeated: Vec<Setting> = place.flags.iter().cloned().chain(of_search).collect();
         for round in 1..=self.options.repetitions {
-            for setting in &repeated {
+            for setting in in_turn(&repeated, round) {
                 self.once(place, setting, Step::Repeat, round)?;
             }
         }

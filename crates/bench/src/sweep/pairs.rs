@@ -4,7 +4,7 @@
 
 use super::run::{Sweep, Work};
 use super::*;
-use crate::compare::run::Lane;
+use crate::compare::run::{Lane, in_turn};
 use crate::error::Result;
 use crate::sample::State;
 use crate::statistics::Spread;
@@ -28,7 +28,7 @@ impl Sweep<'_> {
     pub(super) fn run_pairs(&mut self, bed: &Bed, lanes: &mut [Lane], cell: &Cell, work: &Work) -> Result<()> {
         let Some((condition, names)) = self.pair_of(cell) else { return Ok(()) };
         for round in 1..=self.plan.pairs {
-            for name in &names {
+            for name in in_turn(&names, round) {
                 if let Some(lane) = lanes.iter_mut().find(|lane| lane.tool.name() == name) {
                     self.run_settling(bed, lane, work, &condition, round)?;
                 }

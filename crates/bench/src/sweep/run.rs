@@ -190,7 +190,7 @@ impl Sweep<'_> {
     fn run_cell(&mut self, bed: &Bed, lanes: &mut [Lane], cell: &Cell) -> Result<()> {
         let work = self.prepare(cell)?;
         for round in self.plan.round_numbers() {
-            for lane in in_turn(lanes, round) {
+            for lane in in_turn(lanes.iter_mut(), round) {
                 if !self.takes_part(lane.tool.name(), lane.tool.is_ours(), cell) {
                     continue;
                 }
