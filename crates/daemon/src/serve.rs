@@ -229,6 +229,9 @@ impl Served {
         belongs.attend(&host, &ticket)?;
         take_orders(&host, &options, &identity, &memory)?;
         let server = Server::new(host.clone(), memory);
+        if options.congestion.is_some() {
+            server.keep_congestion();
+        }
         server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
         let stopper = listener.stopper();
         let accepting = Some(start_accepting(Acceptor::new(tls, server.clone(), host.clone()), listener)?);
@@ -504,7 +507,7 @@ pub fn buffer_of(state_dir: &Path) -> Result<Option<PathBuf>> {
 
 fn listen(options: &ServeOptions) -> Result<Listener> {
     let failed = |e: net::Error| Error::from_net("serve", &e);
-    let listener = Listener::bind(&options.listen).map_err(|e| match e.kind {
+    let mut listener = Listener::bind(&options.listen).map_err(|e| match e.kind {
         net::ErrorKind::NameNotResolved => failed(e).hint("listen on an address of this host, or on all: '[::]:7740'"),
         _ => failed(e),
     })?;

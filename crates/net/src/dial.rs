@@ -205,7 +205,13 @@ impl<'a> Race<'a> {
         let Some(index) = decided else { return Ok(None) };
         let (socket, addr) = self.pending.remove(index);
         match socket.take_error().and_then(|error| error.map_or(Ok(()), Err)) {
-            Ok(()) => return Ok(Some(socket.into())),
+            Ok(()) => {
+                if let Some(name) = &self.options.congestion {
+                    // A route may name one of its own (`ip route ... congctl`), which the connection took.
+                    set_congestion(&socket, name)?;
+                }
+                return Ok(Some(socket.into()));
+            }
             Err(e) => self.fail(Error::from_io(OPERATION, addr, e)),
         }
         Ok(None)

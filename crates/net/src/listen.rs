@@ -43,6 +43,7 @@ pub struct Listener {
     socket: Socket,
     local_addr: SocketAddr,
     stop: Arc<OwnedFd>,
+    congestion: Option<String>,
 }
 
 impl Listener {
@@ -84,7 +85,7 @@ impl Listener {
     pub(crate) fn accept_now(&self) -> Result<Accepted, Error> {
         loop {
             let error = match self.socket.accept() {
-                Ok((socket, addr)) => match prepare(socket, &addr) {
+                Ok((socket, addr)) => match self.prepare(socket, &addr) {
                     Some((tcp, addr)) => return Ok(Accepted::Connection(tcp, addr)),
                     None => continue,
                 },
@@ -113,8 +114,21 @@ impl Listener {
     }
 
     /// Selects the congestion control of the connections accepted from here on.
-    pub fn set_congestion(&self, name: &str) -> Result<(), Error> {
-        set_congestion(&self.socket, name)
+    pub fn set_congestion(&mut self, name: &str) -> Result<(), Error> {
+        set_congestion(&self.socket, name)?;
+        self.congestion = Some(name.to_owned());
+        Ok(())
+    }
+
+    /// Gives an accepted connection its options; `None` if it has ended already.
+    fn prepare(&self, socket: Socket, addr: &SockAddr) -> Option<(TcpStream, SocketAddr)> {
+        let addr = addr.as_socket()?;
+        set_common_options(&socket).ok()?;
+        if let Some(name) = &self.congestion {
+            // A route may name one of its own, which the connection took.
+            let _ = set_congestion(&socket, name);
+        }
+        Some((socket.into(), addr))
     }
 
     fn bind_addr(addr: SocketAddr) -> io::Result<Self> {
@@ -129,7 +143,7 @@ impl Listener {
         socket.listen(BACKLOG)?;
         let local_addr = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { socket, local_addr, stop: Arc::new(stop) })
+        Ok(Self { socket, local_addr, stop: Arc::new(stop), congestion: None })
     }
 
     /// Waits for a connection or the stop.
@@ -173,13 +187,6 @@ impl Stopper {
         // The counter is never read, so it stays readable; adding to it fails only when it is readable anyway.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
-}
-
-/// Gives an accepted connection its options; `None` if it has ended already.
-fn prepare(socket: Socket, addr: &SockAddr) -> Option<(TcpStream, SocketAddr)> {
-    let addr = addr.as_socket()?;
-    set_common_options(&socket).ok()?;
-    Some((socket.into(), addr))
 }
 
 pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {

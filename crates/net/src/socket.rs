@@ -167,6 +167,20 @@ pub fn check_congestion(name: &str) -> Result<(), Error> {
     Err(Error::caused(kind, OPERATION, name, io::Error::from(rustix::io::Errno::PERM)))
 }
 
+/// Whether this process may have streams that use one congestion control use another one, and come back; why not, otherwise. It is tried
+/// on a socket that nobody uses, and nothing is loaded for it.
+pub fn check_change(own: &str, other: &str) -> Result<(), String> {
+    if !congestion_available().is_ok_and(|names| names.split(' ').any(|name| name == other)) {
+        return Err(format!("this kernel has not loaded {other} (modprobe tcp_{other})"));
+    }
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+    let Ok(socket) = socket else { return Err(format!("{other} could not be tried")) };
+    match [other, own].into_iter().find(|name| sockopt::set_tcp_congestion(&socket, name).is_err()) {
+        Some(name) => Err(format!("this process may not select {name} (net.ipv4.tcp_allowed_congestion_control)")),
+        None => Ok(()),
+    }
+}
+
 /// The congestion controls that the kernel has loaded, separated by blanks.
 pub fn congestion_available() -> io::Result<String> {
     congestion_names("/proc/sys/net/ipv4/tcp_available_congestion_control")

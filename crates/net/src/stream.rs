@@ -346,6 +346,11 @@ impl Aborter {
         let _ = rustix::net::sockopt::set_ipv6_tclass(&socket.tcp, class.into());
     }
 
+    /// Selects the congestion control; nothing happens when the connection is gone.
+    pub fn set_congestion(&self, name: &str) -> Result<(), crate::Error> {
+        self.socket.upgrade().map_or(Ok(()), |socket| crate::socket::set_congestion(&socket.tcp, name))
+    }
+
     /// What the kernel knows about the connection; `None` when it is gone.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         TcpInfo::sample(&self.socket.upgrade()?.tcp).ok()

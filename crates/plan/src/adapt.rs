@@ -50,7 +50,7 @@ pub struct StreamSample {
     /// What the receiver's kernel has acknowledged or, seen from there, has received.
     pub delivered_bytes: u64,
     pub retransmits: u64,
-    /// Whether the congestion control takes a loss for congestion.
+    /// Whether the congestion control takes a loss for congestion, and it may be something else.
     pub yields_to_loss: bool,
     /// Time with something to send or to be acknowledged.
     pub busy_us: u64,
@@ -337,8 +337,12 @@ pub(crate) fn round_trips(sample: &StreamSample, count: u64, us_min: u64) -> u64
 
 /// How long packets stand in a queue, as far as the round trip shows it.
 fn queue_us(sample: &StreamSample) -> u64 {
-    let by_itself = sample.rtt_us_min.saturating_add(sample.rtt_var_us.saturating_mul(2));
-    sample.rtt_us.saturating_sub(by_itself)
+    queue_of(sample.rtt_us_min, sample.rtt_us, sample.rtt_var_us)
+}
+
+/// The same from the least round trip, the one of now, and its variation.
+pub(crate) fn queue_of(rtt_us_min: u64, rtt_us: u64, rtt_var_us: u64) -> u64 {
+    rtt_us.saturating_sub(rtt_us_min.saturating_add(rtt_var_us.saturating_mul(2)))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod streams;
 mod window;
 mod tuner;
 mod adapt;
+mod congestion;
 mod path_trial;
 pub mod paths;
 mod side;
@@ -31,6 +32,7 @@ pub mod calibration;
 
 pub use adapt::{Adaptation, Log, StreamSample};
 pub use bottleneck::{Observed, bottleneck};
+pub use congestion::{LossWatch, Sent};
 pub use giving_way::GivingWay;
 pub use path_trial::{PathStep, PathTrials};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};

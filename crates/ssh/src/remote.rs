@@ -102,6 +102,7 @@ struct Prepared {
     tls: ServerTls,
     ready: Ready,
     memory: Memory,
+    is_congestion_chosen: bool,
 }
 
 impl Prepared {
@@ -120,7 +121,8 @@ impl Prepared {
         let clients = request.clients.iter().map(|pin| pin.0).collect();
         let host = OfferHost { name, clients, paths, offer, terms };
         let memory = Memory::of_endpoint(request.memory_bytes.max(mover::limits::LANE_BYTES));
-        Ok(Prepared { host, listener, tls, ready, memory })
+        let is_congestion_chosen = request.congestion.is_some();
+        Ok(Prepared { host, listener, tls, ready, memory, is_congestion_chosen })
     }
 
     fn serve(self, input: File, output: File) -> Result<()> {
@@ -132,6 +134,9 @@ impl Prepared {
         let (link, messages) = Link::start(input, output, Some(connect)).map_err(failed)?;
         let clients = self.host.clients.clone();
         let server = Server::new(Arc::new(self.host), self.memory);
+        if self.is_congestion_chosen {
+            server.keep_congestion();
+        }
         let gate = Gate::new(connections_max());
         let stopper = self.listener.stopper();
         let door = Door { tls: self.tls, clients, server: server.clone(), gate: gate.clone() };
@@ -205,7 +210,7 @@ fn listen(request: &ServeRequest) -> Result<Listener> {
     for port in first..=last {
         for host in any {
             match Listener::bind(&format!("{host}:{port}")) {
-                Ok(listener) => {
+                Ok(mut listener) => {
                     if let Some(congestion) = &request.congestion {
                         let set = listener.set_congestion(congestion);
                         set.map_err(|e| Error::from_net("serve", &e))?;

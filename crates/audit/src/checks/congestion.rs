@@ -7,6 +7,7 @@ use std::time::Duration;
 
 const CONTROL: &str = "net.ipv4.tcp_congestion_control";
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
+const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const PROBING: &str = "net.ipv4.tcp_mtu_probing";
 
 /// Shorter paths lie within one site, where loss is rare and windows recover at once.
@@ -31,16 +32,25 @@ fn control(host: &Host, path: &Path) -> Option<Finding> {
     if !is_loss_based || path.rtt < RTT_LONG {
         return Some(Finding::new(Area::Network, Level::Good, CONTROL, shown));
     }
+    let allowed = host.sysctl(ALLOWED).unwrap_or_default();
+    let has = |names: &str, wanted: &str| names.split(' ').any(|name| name == wanted);
+    let is_loaded = has(&available, "bbr");
+    if is_loaded && has(&allowed, "bbr") && has(&allowed, &found) {
+        let finding = Finding::new(Area::Network, Level::Good, CONTROL, shown);
+        return Some(
+            finding.costs("where a path loses packets without being full, a copy uses BBR for one of its streams"),
+        );
+    }
     let cost = format!(
         "{found} takes every loss for congestion: where a long path loses packets without being full, a stream's rate \
-         falls with RTT x sqrt(loss) (Mathis 1997), and several streams are opened against it"
+         falls with RTT x sqrt(loss) (Mathis 1997). A copy uses BBR for one of its streams there, if the kernel has loaded it and every \
+         process may select both; otherwise it opens more streams"
     );
-    let finding = Finding::new(Area::Network, Level::Optional, CONTROL, shown).costs(cost);
-    Some(if available.split(' ').any(|name| name == "bbr") {
-        finding.by_hand("thalweg cp --cc bbr ...   (for one transfer; on a path with loss compare the two)")
-    } else {
-        finding.by_hand("modprobe tcp_bbr, then thalweg cp --cc bbr ...")
-    })
+    let load = if is_loaded { "" } else { "modprobe tcp_bbr; " };
+    let mut names: Vec<_> = allowed.split(' ').filter(|name| !name.is_empty()).collect();
+    names.extend(["bbr", found.as_str()].into_iter().filter(|name| !has(&allowed, name)));
+    let mend = format!("{load}sysctl -w {ALLOWED}='{}'", names.join(" "));
+    Some(Finding::new(Area::Network, Level::Optional, CONTROL, shown).costs(cost).by_hand(&mend))
 }
 
 fn probing(host: &Host) -> Option<Finding> {
@@ -57,11 +67,12 @@ mod tests {
     use super::*;
     use crate::host::imitation::{Answers, files};
 
-    fn control_of(current: &str, available: &str, rtt_ms: u64) -> Finding {
+    fn control_of(current: &str, available: &str, allowed: &str, rtt_ms: u64) -> Finding {
         let answers = Answers::default();
         let dir = files(&[
             ("proc/sys/net/ipv4/tcp_congestion_control", current),
             ("proc/sys/net/ipv4/tcp_available_congestion_control", available),
+            ("proc/sys/net/ipv4/tcp_allowed_congestion_control", allowed),
         ]);
         let path = Path { rtt: Duration::from_millis(rtt_ms), ..Path::default() };
         findings(&Host::imitated(dir.path(), &answers), &path).remove(0)
@@ -69,11 +80,13 @@ mod tests {
 
     #[test]
     fn loss_based_control_matters_over_distance_only() {
-        assert_eq!(control_of("cubic", "reno cubic bbr", 1).level, Level::Good);
-        assert_eq!(control_of("bbr", "reno cubic bbr", 100).level, Level::Good);
-        let far = control_of("cubic", "reno cubic bbr", 100);
-        assert!(far.mend.unwrap().command.starts_with("thalweg cp --cc bbr"));
-        let lacking = control_of("cubic", "reno cubic", 100);
-        assert!(lacking.mend.unwrap().command.starts_with("modprobe tcp_bbr"));
+        assert_eq!(control_of("cubic", "reno cubic", "reno cubic", 1).level, Level::Good);
+        assert_eq!(control_of("bbr", "reno cubic bbr", "reno bbr", 100).level, Level::Good);
+        assert_eq!(control_of("cubic", "reno cubic bbr", "reno cubic bbr", 100).level, Level::Good);
+        let command = |available, allowed| control_of("cubic", available, allowed, 100).mend.unwrap().command;
+        let allow = "sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'";
+        assert_eq!(command("reno cubic bbr", "reno cubic"), allow);
+        assert_eq!(command("reno cubic", "reno cubic"), format!("modprobe tcp_bbr; {allow}"));
+        assert!(command("reno cubic bbr", "reno bbr").ends_with("='reno bbr cubic'"), "a stream has to come back");
     }
 }

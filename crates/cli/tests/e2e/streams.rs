@@ -1,7 +1,8 @@
-//! The number of streams follows the path while a transfer runs: a laboratory whose loss holds every stream back. Their
-//! congestion control is the one asked for, whichever side sends.
+//! Streams follow the path while a transfer runs: a laboratory whose loss holds every one of them back. Where somebody chose their
+//! congestion control they become more; where nobody did, one of them gets another one, as far as the kernel has it.
 
 use crate::bed::{Bed, Ran, noise, program};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A stream carries about 6 Mbit/s of this (1.2 segments of 1448 bytes times (RTT / loss)^0.75, for each round trip).
 const LOSSY: &str = "mtu = 1500\nhost-settings = 'tuned'\ncongestion-control = 'cubic'\n[site.a]\n[site.b]\n\
@@ -16,7 +17,8 @@ struct Up<'a> {
 impl<'a> Up<'a> {
     fn new(bed: &'a Bed, scenario: &str) -> Up<'a> {
         bed.write("scenario.toml", scenario.as_bytes());
-        let name = format!("s{}", std::process::id());
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("s{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
         bed.run(&["lab", "up", "scenario.toml", "--name", &name]).succeeded();
         Up { bed, name }
     }
@@ -41,19 +43,44 @@ fn assert_grown(ran: Ran) {
     assert!((8..=64).contains(&streams) && notes.contains(" while running: from "), "{done}");
 }
 
+const SERVE: &[&str] = &["serve", "--listen", "10.101.2.1:7740", "--root", "root", "--ticket-file", "ticket"];
+
 #[test]
-fn a_lossy_path_gets_more_streams_while_the_transfer_runs_in_both_directions() {
+fn a_lossy_path_gets_more_streams_of_a_congestion_control_that_was_chosen_in_both_directions() {
     if !needs::root() {
         return;
     }
     let bed = Bed::new();
     let lab = Up::new(&bed, LOSSY);
-    let serve = ["serve", "--listen", "10.101.2.1:7740", "--root", "root", "--ticket-file", "ticket"];
-    let _server = bed.serve_with(bed.command("server", &lab.at("b", &serve)));
+    let _server = bed.serve_with(bed.command("server", &lab.at("b", &[SERVE, &["--cc", "cubic"]].concat())));
     bed.run(&lab.at("a", &["endpoint", "add", "far", "--ticket-file", "ticket"])).succeeded();
     // More than send buffers take in at the start, so that work is left for lanes that come later.
-    assert_grown(bed.run(&lab.at("a", &["cp", "--json", "gen:1x160MiB", "far:null:"])));
+    assert_grown(bed.run(&lab.at("a", &["cp", "--json", "--cc=cubic", "gen:1x160MiB", "far:null:"])));
     assert_grown(bed.run(&lab.at("a", &["cp", "--json", "far:gen:1x160MiB", "null:"])));
+}
+
+#[test]
+fn a_lossy_path_gets_a_stream_with_bbr_where_nobody_chose_in_both_directions() {
+    if !needs::root() {
+        return;
+    }
+    let bed = Bed::new();
+    let lab = Up::new(&bed, LOSSY);
+    let _server = bed.serve_with(bed.command("server", &lab.at("b", SERVE)));
+    bed.run(&lab.at("a", &["endpoint", "add", "far", "--ticket-file", "ticket"])).succeeded();
+    let pushed = bed.run(&lab.at("a", &["cp", "--json", "gen:1x160MiB", "far:null:"])).succeeded().done();
+    let pulled = bed.run(&lab.at("a", &["cp", "--json", "far:gen:1x160MiB", "null:"])).succeeded().done();
+    // A client may use what the kernel has, since root may; an endpoint gave that up, and has to be allowed to come back as well.
+    let kernel = |what: &str| std::fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{what}_control")).unwrap();
+    let has = |what: &str, names: &[&str]| names.iter().all(|name| kernel(what).split_whitespace().any(|n| n == *name));
+    let used = |is_usable: bool| if is_usable { "bbr" } else { "cubic" };
+    let (here, there) = (has("available_congestion", &["bbr"]), has("allowed_congestion", &["bbr", "cubic"]));
+    let note = if here { "BBR for one stream, because" } else { "this kernel has not loaded bbr" };
+    assert!(pushed["notes"].to_string().contains(note), "{pushed}");
+    assert_eq!([used(here), used(there)], [pushed["cc"].as_str().unwrap(), pulled["cc"].as_str().unwrap()], "{pulled}");
+    // The laboratory's routes name another one, which connections take before one can be set.
+    let asked = bed.run(&lab.at("a", &["cp", "--json", "--cc=reno", "gen:1x1MiB", "far:null:"])).succeeded().done();
+    assert_eq!(asked["cc"], "reno", "{asked}");
 }
 
 #[test]

@@ -29,8 +29,13 @@ impl SendJob {
 
     /// Has so many of the lanes work and the others rest; 0 lets all work.
     pub fn set_working(&self, most: u32) {
-        self.working.set(Said::Here, most);
-        self.work.notify_all();
+        self.limit_working(Said::Here, most);
+    }
+
+    pub(crate) fn limit_working(&self, said: Said, most: u32) {
+        if self.working.set(said, most) {
+            self.work.notify_all();
+        }
     }
 
     /// Counts a lane that has its memory among those that work.

@@ -14,19 +14,22 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub enum Said {
     Here = 0,
     ByReceiver = 1,
+    /// By whoever looks after losses: what others would carry with the host's congestion control, they carry slowly.
+    ForLosses = 2,
 }
 
 #[derive(Default)]
 pub struct Working {
     /// 0 for all of them.
-    most: [AtomicU32; 2],
+    most: [AtomicU32; 3],
     /// Those that have memory and take work. Held for a lookup, inside the book's lock or without it.
     lanes: Mutex<BTreeSet<u32>>,
 }
 
 impl Working {
-    pub fn set(&self, said: Said, most: u32) {
-        self.most[said as usize].store(most, Relaxed);
+    /// True when that is something else.
+    pub fn set(&self, said: Said, most: u32) -> bool {
+        self.most[said as usize].swap(most, Relaxed) != most
     }
 
     /// Counts a lane among those that work, until what is returned is dropped.

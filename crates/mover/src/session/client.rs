@@ -137,6 +137,7 @@ impl Client {
         let aborter = stream.aborter();
         let session = Session::new(id, peer, control, exporter);
         let ClientOptions { connector, tuning, memory, .. } = options;
+        session.is_congestion_chosen.store(connector.congestion().is_some(), Relaxed);
         let asker = Asker::new(connector, tuning, memory, session.clone(), ends);
         if asker.takes_more_paths() && asker.tuning.paths.is_explicit() {
             ways::ask(&asker);

@@ -1,11 +1,118 @@
-//! The congestion control of a job's sending streams: what a client may ask of an endpoint, and what is used.
+//! The congestion control of a job's sending streams: what a client may ask of an endpoint, what is used, and another one where the path
+//! itself loses segments and nobody has chosen.
 //!
-//! Invariant: a client chooses among what every process of the endpoint's host may select; what is told is what the kernel says.
+//! Invariants: a client chooses among what every process of the endpoint's host may select; what is told is what the kernel says.
+//!
+//! Not here: when another one is tried and kept (`plan::LossWatch`).
 
 use super::running::{Job, Running};
-use crate::sender::SendJob;
-use net::DataStream;
+use crate::sender::{Said, SendJob};
+use net::{DataStream, socket};
+use plan::{LossWatch, Sent};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use wire::{CloseCode, Refusal};
+
+/// Goes by what the path delivers, and not by single losses.
+const BBR: &str = "bbr";
+/// How often is looked at most.
+pub(super) const INTERVAL: Duration = Duration::from_millis(40);
+
+/// Looks after the congestion control of a sender's streams, each path by itself.
+pub(super) struct Follower {
+    began: Instant,
+    ways: Mutex<Ways>,
+}
+
+#[derive(Default)]
+struct Ways {
+    looked: Option<Instant>,
+    /// What streams have of themselves.
+    own: String,
+    losses: BTreeMap<usize, LossWatch>,
+}
+
+impl Running {
+    /// Where the streams send, and nobody chose their congestion control.
+    pub(super) fn look_at_losses(&self) {
+        if let Some(follower) = &self.congestion {
+            follower.step(self);
+        }
+    }
+}
+
+impl Follower {
+    pub fn new() -> Follower {
+        Follower { began: Instant::now(), ways: Mutex::default() }
+    }
+
+    /// Looks at what was lost lately, and has streams changed where it is time for that.
+    fn step(&self, running: &Running) {
+        let now = Instant::now();
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        if ways.looked.is_some_and(|looked| now.saturating_duration_since(looked) < INTERVAL) {
+            return;
+        }
+        ways.looked = Some(now);
+        if ways.own.is_empty() {
+            ways.own.clone_from(&running.job.progress().congestion.lock().unwrap());
+        }
+        if ways.own.is_empty() || ways.own.starts_with(BBR) {
+            return;
+        }
+        let at_us = now.saturating_duration_since(self.began).as_micros() as u64;
+        let Ways { own, losses, .. } = &mut *ways;
+        for place in running.watch.ways() {
+            let losses = losses.entry(place).or_default();
+            losses.step(&sent(running, place, at_us));
+            if losses.is_beginning()
+                && let Err(why) = socket::check_change(own, BBR)
+            {
+                losses.give_up(&why);
+            }
+            running.watch.use_bbr(place, losses.streams() as usize, own, BBR);
+        }
+        let streams: u32 = losses.values().map(LossWatch::streams).sum();
+        *running.job.progress().congestion.lock().unwrap() = if streams > 0 { BBR } else { own.as_str() }.to_owned();
+        // Lanes on several paths are told apart by what they carry: none of them rests.
+        if let Job::Send(job) = &running.job
+            && losses.len() == 1
+        {
+            job.limit_working(Said::ForLosses, streams);
+        }
+    }
+
+    /// Losses on that path are no reason for more streams: they are congestion, or somebody sees to them.
+    pub fn sees_to_losses(&self, place: Option<usize>) -> bool {
+        let now_us = self.began.elapsed().as_micros() as u64;
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_way = ways.losses.iter().filter(|(way, _)| place.is_none_or(|place| place == **way));
+        of_way.map(|(_, losses)| losses).any(|losses| losses.streams() > 0 || losses.are_losses_congestion(now_us))
+    }
+
+    /// What was done on a path and why, when anything was.
+    pub fn note(&self, place: usize) -> Option<String> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner).losses.get(&place)?.note()
+    }
+}
+
+fn sent(running: &Running, place: usize, at_us: u64) -> Sent {
+    let (facts, flow) = running.watch.sample(Some(place));
+    let bbr = running.watch.facts_of_bbr(place);
+    Sent {
+        at_us,
+        streams: flow.streams_open,
+        bytes: flow.moved_bytes,
+        segments: flow.segments_sent,
+        segments_again: facts.retransmits,
+        rtt_us_min: facts.rtt_us_min,
+        rtt_us: flow.rtt_us,
+        rtt_var_us: flow.rtt_var_us,
+        busy_us: bbr.busy_us,
+        window_limited_us: bbr.receive_window_limited_us.saturating_add(bbr.send_buffer_limited_us),
+    }
+}
 
 /// A name is refused when the job is opened, not when its first stream joins: then there is somebody to tell.
 pub fn check(name: Option<&str>) -> Result<(), Refusal> {

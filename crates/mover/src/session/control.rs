@@ -4,6 +4,7 @@
 //!
 //! Not here: what the client and the endpoint answer (`client`, `server`).
 
+use super::congestion;
 use super::running::Job;
 use super::{Session, liveness, say_last};
 use crate::job::Port;
@@ -65,6 +66,7 @@ pub(crate) fn run_control(
 ) -> ControlOutcome {
     let mut outcome = None;
     let mut last_ping = Instant::now();
+    let mut last_look = Instant::now();
     let end = stream.run(|event| match event {
         ControlEvent::Tick => {
             tick(session, &mut last_ping);
@@ -87,6 +89,11 @@ pub(crate) fn run_control(
                     None => Ok(()),
                 }
             });
+            // What a receiver tells comes many times a second while a job runs.
+            if last_look.elapsed() >= congestion::INTERVAL {
+                last_look = Instant::now();
+                session.running().iter().for_each(|running| running.look_at_losses());
+            }
             match (taken, closed) {
                 (Err(refusal), _) => {
                     session.close(refusal.code, &refusal.text);
@@ -130,6 +137,7 @@ fn tick(session: &Arc<Session>, last_ping: &mut Instant) {
         match &running.job {
             Job::Send(job) => {
                 *job.progress.stream_facts.lock().unwrap() = running.watch.facts();
+                running.look_at_losses();
                 job.tell_times();
             }
             Job::Receive(job) => job.tell_times(),

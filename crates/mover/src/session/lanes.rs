@@ -79,6 +79,7 @@ impl Lanes {
         if !self.look_out.as_ref().is_some_and(|look_out| look_out.trials.is_trying()) {
             self.paths.iter_mut().for_each(PathLanes::adapt);
         }
+        self.job.running.look_at_losses();
         self.shares.compare(&self.paths, &self.job.running);
         if self.paths.iter().all(PathLanes::is_down) {
             let why = self.paths[0].state.last_failure().unwrap_or_default();
@@ -221,6 +222,8 @@ impl Lanes {
             };
             notes.push(of_path(path.choice.reason.clone()));
             notes.extend(path.adaptation.as_ref().and_then(Adaptation::note).map(of_path));
+            let congestion = self.job.running.congestion.as_ref();
+            notes.extend(congestion.and_then(|follower| follower.note(path.place)).map(of_path));
             notes.extend(path.given_up().map(|why| of_path(format!("given up: {why}"))));
         }
         notes.extend(self.look_out.iter().flat_map(|look_out| look_out.story.iter().cloned()));

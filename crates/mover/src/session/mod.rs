@@ -64,6 +64,7 @@ use crate::job::Ending;
 use crate::limits::{IDLE_ASK, IDLE_JOB, NO_PROGRESS_TIMEOUT};
 use crate::pace::By;
 use asks::Asks;
+use congestion::Follower;
 use model::progress::StreamFacts;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlSender, SendError};
@@ -99,6 +100,8 @@ pub(crate) struct Session {
     /// When its connection was accepted, at an endpoint.
     arrived: OnceLock<std::time::Instant>,
     is_dismissed: AtomicBool,
+    /// Somebody chose the congestion control of the streams that this side opens or accepts.
+    is_congestion_chosen: AtomicBool,
     /// Reviews, one after the other, in which the host could not tell what the peer may.
     doubts: AtomicU32,
     /// Questions about files, and jobs that are being opened, at an endpoint.
@@ -129,6 +132,7 @@ impl Session {
             grant: OnceLock::new(),
             arrived: OnceLock::new(),
             is_dismissed: AtomicBool::new(false),
+            is_congestion_chosen: AtomicBool::new(false),
             doubts: AtomicU32::new(0),
             asks: Asks::default(),
             requests: AtomicUsize::new(0),
@@ -180,6 +184,7 @@ impl Session {
 
     pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
         job.restrict(self.features.load(Relaxed));
+        let follows = matches!(&job, Job::Send(job) if job.options.congestion.is_none());
         let running = Arc::new(Running {
             job,
             watch: Arc::default(),
@@ -188,6 +193,7 @@ impl Session {
             moved: Mutex::new((0, Instant::now())),
             asked: OnceLock::new(),
             limits: Mutex::default(),
+            congestion: (follows && !self.is_congestion_chosen.load(Relaxed)).then(Follower::new),
         });
         self.jobs.lock().unwrap().insert(number, running.clone());
         self.changed.notify_all();

@@ -2,6 +2,7 @@
 //!
 //! Not here: who looks after it (`liveness`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
 
+use super::congestion::Follower;
 use super::watch::StreamWatch;
 use crate::job::Ending;
 use crate::pace::RateLimits;
@@ -159,6 +160,8 @@ pub(crate) struct Running {
     pub(super) asked: OnceLock<(Direction, Vec<Vec<u8>>)>,
     /// The limits that this side sets to a sender elsewhere.
     pub(super) limits: Mutex<RateLimits>,
+    /// Looks after the congestion control of streams that send, where nobody has chosen one.
+    pub(super) congestion: Option<Follower>,
 }
 
 impl Running {
@@ -191,7 +194,9 @@ pub(crate) fn give_way(job: &Job, aborter: &Aborter) {
     }
 }
 
-/// Lets a job's lane be broken off and its kernel counters be read. `way` is the place of its path.
-pub(crate) fn watch_stream(running: &Running, aborter: Aborter, way: usize) {
-    running.watch.add(aborter, way);
+/// Lets a job's lane be broken off and its kernel counters be read. `way` is the place of its path. Returns the lane's number.
+pub(crate) fn watch_stream(running: &Running, aborter: Aborter, way: usize) -> u32 {
+    let lane = running.next_lane();
+    running.watch.add(aborter, way, lane);
+    lane
 }

@@ -20,7 +20,8 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
     let counts = &snapshot.counts;
     let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
     // BBR paces by what it measured and does not yield to single losses.
-    let yields_to_loss = !progress.congestion.lock().unwrap().starts_with("bbr");
+    let sees_to_losses = running.congestion.as_ref().is_some_and(|follower| follower.sees_to_losses(way));
+    let yields_to_loss = !sees_to_losses && !progress.congestion.lock().unwrap().starts_with("bbr");
     StreamSample {
         at_us,
         is_local: false,
@@ -89,8 +90,8 @@ mod tests {
         let running = session.add_job(1, Job::Send(job));
         let (idle, busy) = (connected(), connected());
         let (idle_stream, mut busy_stream) = (idle.0.into_data(), busy.0.into_data());
-        running.watch.add(idle_stream.aborter(), 0);
-        running.watch.add(busy_stream.aborter(), 1);
+        running.watch.add(idle_stream.aborter(), 0, 0);
+        running.watch.add(busy_stream.aborter(), 1, 1);
         busy_stream.send(&[&vec![0u8; BYTES as usize]]).unwrap();
         let carried = |way| sample(&session, &running, way, 0).delivered_bytes;
         let deadline = Instant::now() + PATIENCE;

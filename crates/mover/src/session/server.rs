@@ -20,7 +20,7 @@ use model::{Pin, SessionId};
 use net::{Connection, DataStream};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use wire::frame::{FrameHeader, HEADER_BYTES};
@@ -45,6 +45,7 @@ pub struct Server {
     changed: Condvar,
     pub(super) attempts: Attempts,
     no_progress_timeout: Mutex<Duration>,
+    is_congestion_chosen: AtomicBool,
     pub(super) drains: Drains,
     pub(super) arrivals: Arc<Arrivals>,
 }
@@ -60,6 +61,7 @@ impl Server {
             changed: Condvar::new(),
             attempts: Attempts::default(),
             no_progress_timeout: Mutex::new(NO_PROGRESS_TIMEOUT),
+            is_congestion_chosen: AtomicBool::new(false),
             drains: Drains::default(),
             arrivals: Arc::default(),
         })
@@ -68,6 +70,11 @@ impl Server {
     /// For sessions that open from here on: how long a job may stand still before it is given up.
     pub fn set_no_progress_timeout(&self, timeout: Duration) {
         *self.no_progress_timeout.lock().unwrap() = timeout;
+    }
+
+    /// The congestion control of the accepted connections was chosen by somebody: their streams keep it.
+    pub fn keep_congestion(&self) {
+        self.is_congestion_chosen.store(true, Relaxed);
     }
 
     /// Sessions that are open.
@@ -147,6 +154,7 @@ impl Server {
         session.watch_control(stream.aborter());
         session.agree_on(features);
         session.set_no_progress_timeout(*self.no_progress_timeout.lock().unwrap());
+        session.is_congestion_chosen.store(self.is_congestion_chosen.load(Relaxed), Relaxed);
         let _ = session.grant.set(grant.clone());
         let _ = session.arrived.set(arrived);
         let facts = self.host.facts();
@@ -253,7 +261,7 @@ impl Server {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
         let way = running.watch.way_between(stream.local_addr().ip(), stream.peer_addr().ip());
-        watch_stream(&running, stream.aborter(), way);
+        let lane = watch_stream(&running, stream.aborter(), way);
         if running.watch.has_several_ways() {
             net::numa::stay_near(stream.local_addr().ip());
         }
@@ -268,7 +276,7 @@ impl Server {
                     job.use_several_paths();
                 }
                 congestion::use_asked(job, &running, &stream);
-                sender::run_lane(job, running.next_lane(), stream, memory);
+                sender::run_lane(job, lane, stream, memory);
             }
             (Job::Receive(job), Direction::ClientSends) => {
                 let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);

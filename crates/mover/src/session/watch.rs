@@ -10,7 +10,7 @@ use model::mutant;
 use model::paths::PATHS_MAX;
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,6 +40,7 @@ struct Streams {
 struct Ended {
     facts: StreamFacts,
     moved_bytes: u64,
+    segments_sent: u64,
     progressed_at: Option<Instant>,
 }
 
@@ -53,6 +54,7 @@ impl Streams {
                 let ended = ended.entry(stream.way).or_default();
                 add_facts(&mut ended.facts, &stream.facts);
                 ended.moved_bytes += stream.moved_bytes;
+                ended.segments_sent += stream.segments_sent;
                 ended.progressed_at = ended.progressed_at.max(Some(stream.progressed_at));
             }
             is_alive
@@ -109,11 +111,14 @@ struct Watched {
     aborter: Aborter,
     /// Place of its path among those of the job.
     way: usize,
+    /// The lane that has it.
+    lane: u32,
     /// More has come than went.
     is_receiving: bool,
     /// The last sample; it stays when the stream is gone.
     facts: StreamFacts,
     moved_bytes: u64,
+    segments_sent: u64,
     /// Samples with data under way, and those in which all that the send buffer may hold was, with windows to spare.
     samples: u64,
     short_samples: u64,
@@ -124,6 +129,7 @@ struct Watched {
     stands_since: Instant,
     /// What its packets are marked with.
     dscp: u8,
+    has_bbr: bool,
 }
 
 /// What all streams together have moved, and how long packets take on those that are open.
@@ -132,6 +138,8 @@ pub struct Flow {
     pub streams_open: u32,
     /// Acknowledged by the other side's kernel, or received by this one's; records and handshakes included.
     pub moved_bytes: u64,
+    /// Those that were sent again included.
+    pub segments_sent: u64,
     /// Round trip as the sending or the receiving end has it, and its variation, 0 where the kernel keeps none: means
     /// over the streams.
     pub rtt_us: u64,
@@ -264,22 +272,25 @@ impl StreamWatch {
         self.streams.lock().unwrap().progress().into_iter().max_by_key(|(_, at)| *at).map(|(way, _)| way)
     }
 
-    pub fn add(&self, aborter: Aborter, way: usize) {
+    pub fn add(&self, aborter: Aborter, way: usize, lane: u32) {
         let now = Instant::now();
         let mut streams = self.streams.lock().unwrap();
         streams.prune();
         streams.open.push(Watched {
             aborter,
             way,
+            lane,
             is_receiving: false,
             facts: StreamFacts::default(),
             moved_bytes: 0,
+            segments_sent: 0,
             samples: 0,
             short_samples: 0,
             progressed_bytes: 0,
             progressed_at: now,
             stands_since: now,
             dscp: 0,
+            has_bbr: false,
         });
     }
 
@@ -310,6 +321,35 @@ impl StreamWatch {
         });
     }
 
+    /// Paths that have an open stream.
+    pub fn ways(&self) -> BTreeSet<usize> {
+        self.streams.lock().unwrap().open.iter().map(|stream| stream.way).collect()
+    }
+
+    /// The streams of so many of a path's oldest lanes use `bbr`, the others `own`. What may not be used changes nothing.
+    pub fn use_bbr(&self, way: usize, count: usize, own: &str, bbr: &str) {
+        let mut streams = self.streams.lock().unwrap();
+        let of_way = streams.open.iter_mut().filter(|stream| stream.way == way && stream.aborter.is_alive());
+        let mut of_way: Vec<_> = of_way.collect();
+        of_way.sort_by_key(|stream| stream.lane);
+        for (place, stream) in of_way.into_iter().enumerate() {
+            let has_bbr = place < count;
+            if has_bbr != stream.has_bbr {
+                let _ = stream.aborter.set_congestion(if has_bbr { bbr } else { own });
+                stream.has_bbr = has_bbr;
+            }
+        }
+    }
+
+    /// Sums over those of a path's open streams that use it.
+    pub fn facts_of_bbr(&self, way: usize) -> StreamFacts {
+        let mut sum = StreamFacts::default();
+        let streams = self.streams.lock().unwrap();
+        let of_way = streams.open.iter().filter(|stream| stream.way == way && stream.has_bbr);
+        of_way.for_each(|stream| add_facts(&mut sum, &stream.facts));
+        sum
+    }
+
     /// Sums over all streams, those that are gone by their last sample.
     pub fn facts(&self) -> StreamFacts {
         self.sample(None).0
@@ -323,6 +363,7 @@ impl StreamWatch {
         for (_, ended) in streams.ended.iter().filter(|(way, _)| is_of(**way)) {
             add_facts(&mut sum, &ended.facts);
             flow.moved_bytes += ended.moved_bytes;
+            flow.segments_sent += ended.segments_sent;
         }
         let mut moving = 0;
         for stream in streams.open.iter_mut().filter(|stream| is_of(stream.way)) {
@@ -337,9 +378,11 @@ impl StreamWatch {
                     flow.rtt_var_us += u64::from(if is_receiving { 0 } else { info.rtt_var_us });
                 }
                 stream.moved_bytes = info.bytes_acked + info.bytes_received;
+                stream.segments_sent = u64::from(info.segments_sent);
                 stream.sample(&info);
             }
             flow.moved_bytes += stream.moved_bytes;
+            flow.segments_sent += stream.segments_sent;
             add_facts(&mut sum, &stream.facts);
         }
         let moving = moving.max(1);
@@ -363,10 +406,13 @@ mod tests {
         Watched {
             aborter: Aborter::default(),
             way,
+            lane: 0,
             dscp: 0,
+            has_bbr: false,
             is_receiving,
             facts: StreamFacts::default(),
             moved_bytes: 0,
+            segments_sent: 0,
             samples: 0,
             short_samples: 0,
             progressed_bytes: 0,
@@ -402,7 +448,7 @@ mod tests {
     fn streams_that_have_ended_are_kept_as_one_sum() {
         let watch = StreamWatch::default();
         for _ in 0..1000 {
-            watch.add(Aborter::default(), 0);
+            watch.add(Aborter::default(), 0, 0);
             let mut streams = watch.streams.lock().unwrap();
             assert_eq!(streams.open.len(), 1);
             streams.open[0].moved_bytes = 7;

@@ -1,0 +1,339 @@
+//! Decides how many of a sender's streams on one path use a congestion control that goes by what the path delivers (BBR) instead of
+//! their host's.
+//!
+//! CUBIC and Reno take every loss for a full queue. Where the path itself loses, a stream carries about MSS / RTT x sqrt(3 / 2p) (Mathis
+//! et al., 1997), whatever the link could. BBR does not yield to such losses, but beside streams that do, and with a short queue, it takes
+//! more than its share; and several of its streams fill a queue of one bandwidth-delay product and lose several per cent. So there is one
+//! such stream, only on suspicion, and only as long as what it brings and what is lost show that the losses were the path's:
+//! 1. **Suspect**: in `SUSPECT_WINDOWS` in a row segments were lost and the queue was empty.
+//! 2. **Try**: after its slow start, one of `TRIAL_WINDOWS` carries `GAIN` of what was carried before and loses no more than `lost_allowed`.
+//! 3. **Watch**: it goes when more than that is lost in two windows in a row, or when nothing was lost for `CLEAN_US`.
+//!    Where windows hold it back, twice as many are tried.
+//!
+//! What failed is not tried again for `TABU_US`, four times as long after each failure.
+//!
+//! Invariants: pure; the clock is the samples'; the same samples give the same decisions.
+//!
+//! Not here: taking samples and setting sockets (`mover`), the number of streams (`tuner`).
+
+use crate::adapt::queue_of;
+use crate::streams::milliseconds;
+use crate::window::{Window, shown};
+
+/// What the streams' own slow start lost says nothing.
+const SLOW_START_ROUND_TRIPS: u64 = 8;
+const SLOW_START_US_MIN: u64 = 400_000;
+/// Shorter windows are at the mercy of single losses.
+const WINDOW_US_MIN: u64 = 400_000;
+const WINDOW_ROUND_TRIPS: u64 = 8;
+/// One window may hold the end of what slow start lost.
+const SUSPECT_WINDOWS: u32 = 2;
+/// BBR's slow start takes some ten round trips, and two more to empty the queue.
+const SETTLE_ROUND_TRIPS: u64 = 12;
+const SETTLE_US_MIN: u64 = 800_000;
+const TRIAL_WINDOWS: u32 = 3;
+const GAIN: f64 = 1.1;
+/// BBR fills a queue from time to time to see whether there is more; one that is too short for it loses several per cent.
+const LOST_FACTOR: f64 = 2.0;
+const LOST_MORE: f64 = 0.01;
+/// A round trip that is shorter than it ever was, by this share of it and `SHORTER_US_MIN`, is one without a queue.
+const SHORTER_SHARE_OF_RTT: u64 = 20;
+const SHORTER_US_MIN: u64 = 1_000;
+const OVER_WINDOWS: u32 = 2;
+const CLEAN_US: u64 = 30_000_000;
+const TABU_US: u64 = 30_000_000;
+const FAILURES_MAX: u32 = 4;
+
+/// What a path's streams have sent. Counters run from the start and include streams that are gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    pub at_us: u64,
+    /// Streams that are open.
+    pub streams: u32,
+    /// Acknowledged.
+    pub bytes: u64,
+    /// Segments, those that were sent again included.
+    pub segments: u64,
+    pub segments_again: u64,
+    pub rtt_us_min: u64,
+    /// Smoothed, mean of the streams, and its variation.
+    pub rtt_us: u64,
+    pub rtt_var_us: u64,
+    /// Of the streams with BBR: time with something to send, and part of it in which windows were the limit.
+    pub busy_us: u64,
+    pub window_limited_us: u64,
+}
+
+/// How many streams of one path use BBR, and what was learned about it.
+#[derive(Debug, Default)]
+pub struct LossWatch {
+    streams: u32,
+    begun_us: Option<u64>,
+    from: Option<Sent>,
+    queue_us_sum: u64,
+    samples: u64,
+    phase: Phase,
+    tabu_until_us: u64,
+    failures: u32,
+    story: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Windows in a row that were suspicious, and the least share that was lost in one of them.
+    Own {
+        suspicious: u32,
+        lost: f64,
+    },
+    Trying(Trial),
+    Kept(Kept),
+}
+
+impl Default for Phase {
+    fn default() -> Phase {
+        Phase::Own { suspicious: 0, lost: 1.0 }
+    }
+}
+
+#[derive(Debug)]
+struct Trial {
+    from: u32,
+    settled_us: u64,
+    rate: f64,
+    windows: u32,
+    best: f64,
+    lost_most: f64,
+    path: LossyPath,
+}
+
+/// What a path was taken for when its losses were taken for its own.
+#[derive(Clone, Copy, Debug)]
+struct LossyPath {
+    lost_allowed: f64,
+    rtt_us: u64,
+}
+
+impl LossyPath {
+    /// Packets had stood in a queue of others all the time.
+    fn was_longer(&self, span: &Span) -> bool {
+        self.rtt_us.saturating_sub(span.rtt_us) > (self.rtt_us / SHORTER_SHARE_OF_RTT).max(SHORTER_US_MIN)
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    path: LossyPath,
+    over: u32,
+    lost_at_us: u64,
+    may_grow: bool,
+}
+
+/// What happened between two samples.
+struct Span {
+    from_us: u64,
+    at_us: u64,
+    streams: u32,
+    /// Bytes per second.
+    rate: f64,
+    /// Share of the segments that were sent again.
+    lost: f64,
+    rtt_us: u64,
+    is_queue_empty: bool,
+    do_windows_limit: bool,
+}
+
+impl LossWatch {
+    /// How many streams are to use BBR now.
+    pub fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    /// BBR showed that losses with an empty queue are not the path's: they are no reason for more streams either.
+    pub fn are_losses_congestion(&self, now_us: u64) -> bool {
+        now_us < self.tabu_until_us
+    }
+
+    /// Takes a sample in, one in some seconds or many in one.
+    pub fn step(&mut self, sent: &Sent) {
+        if sent.bytes == 0 {
+            return;
+        }
+        let begun_us = *self.begun_us.get_or_insert(sent.at_us);
+        let slow_start_us = sent.rtt_us_min.saturating_mul(SLOW_START_ROUND_TRIPS).max(SLOW_START_US_MIN);
+        if sent.at_us < begun_us.saturating_add(slow_start_us) {
+            return;
+        }
+        let from = *self.from.get_or_insert(*sent);
+        self.queue_us_sum = self.queue_us_sum.saturating_add(queue_of(sent.rtt_us_min, sent.rtt_us, sent.rtt_var_us));
+        self.samples += 1;
+        let us = sent.at_us.saturating_sub(from.at_us);
+        if us < WINDOW_US_MIN.max(sent.rtt_us_min.saturating_mul(WINDOW_ROUND_TRIPS)) {
+            return;
+        }
+        let span = Span::new(&from, sent, self.queue_us_sum / self.samples);
+        (self.from, self.queue_us_sum, self.samples) = (Some(*sent), 0, 0);
+        match std::mem::take(&mut self.phase) {
+            Phase::Own { suspicious, lost } => self.suspect(suspicious, lost, &span),
+            Phase::Trying(trial) => self.judge(trial, &span),
+            Phase::Kept(kept) => self.watch(kept, &span),
+        }
+    }
+
+    /// BBR was chosen by the last sample.
+    pub fn is_beginning(&self) -> bool {
+        matches!(self.phase, Phase::Trying(Trial { from: 0, windows: 0, .. }))
+    }
+
+    /// It cannot be used here.
+    pub fn give_up(&mut self, why: &str) {
+        (self.streams, self.phase, self.failures) = (0, Phase::default(), FAILURES_MAX + 1);
+        self.story.push(why.to_owned());
+    }
+
+    /// What was done and why, when anything was.
+    pub fn note(&self) -> Option<String> {
+        (!self.story.is_empty()).then(|| format!("congestion control: {}", self.story.join("; ")))
+    }
+
+    fn suspect(&mut self, suspicious: u32, lost: f64, span: &Span) {
+        if span.lost == 0.0 || !span.is_queue_empty {
+            return;
+        }
+        let (suspicious, lost) = (suspicious + 1, lost.min(span.lost));
+        self.phase = Phase::Own { suspicious, lost };
+        if suspicious < SUSPECT_WINDOWS || span.at_us < self.tabu_until_us || self.failures > FAILURES_MAX {
+            return;
+        }
+        let share = percent(lost);
+        self.tell(span, &format!("BBR for one stream, because {share} of the segments were lost with an empty queue"));
+        let lost_allowed = (lost * LOST_FACTOR).max(lost + LOST_MORE);
+        self.begin(1, LossyPath { lost_allowed, rtt_us: span.rtt_us }, span);
+    }
+
+    fn begin(&mut self, streams: u32, path: LossyPath, span: &Span) {
+        let settle_us = span.rtt_us.saturating_mul(SETTLE_ROUND_TRIPS).max(SETTLE_US_MIN);
+        self.phase = Phase::Trying(Trial {
+            from: self.streams,
+            settled_us: span.at_us.saturating_add(settle_us),
+            rate: span.rate,
+            windows: 0,
+            best: 0.0,
+            lost_most: 0.0,
+            path,
+        });
+        self.streams = streams;
+    }
+
+    fn judge(&mut self, mut trial: Trial, span: &Span) {
+        if span.from_us < trial.settled_us {
+            self.phase = Phase::Trying(trial);
+            return;
+        }
+        trial.windows += 1;
+        trial.best = trial.best.max(span.rate);
+        trial.lost_most = trial.lost_most.max(span.lost);
+        let path = trial.path;
+        let kept = |may_grow| Phase::Kept(Kept { path, over: 0, lost_at_us: span.at_us, may_grow });
+        if path.was_longer(span) {
+            self.outcome(trial.best, trial.lost_most);
+            self.back(span, A_QUEUE_STOOD);
+        } else if span.rate >= GAIN * trial.rate && span.lost <= path.lost_allowed {
+            self.outcome(span.rate, span.lost);
+            self.phase = kept(true);
+        } else if trial.windows < TRIAL_WINDOWS {
+            self.phase = Phase::Trying(trial);
+        } else if trial.from > 0 {
+            self.outcome(trial.best, trial.lost_most);
+            self.tell(span, "fewer again, because more brought nothing");
+            self.streams = trial.from;
+            self.phase = kept(false);
+        } else {
+            self.outcome(trial.best, trial.lost_most);
+            self.back(span, "it brought too little or lost too much");
+        }
+    }
+
+    fn watch(&mut self, mut kept: Kept, span: &Span) {
+        kept.over = if span.lost > kept.path.lost_allowed { kept.over + 1 } else { 0 };
+        if span.lost > 0.0 {
+            kept.lost_at_us = span.at_us;
+        }
+        if kept.path.was_longer(span) {
+            self.back(span, A_QUEUE_STOOD);
+        } else if kept.over >= OVER_WINDOWS {
+            self.back(span, &format!("{} of the segments were lost", percent(span.lost)));
+        } else if span.at_us.saturating_sub(kept.lost_at_us) >= CLEAN_US {
+            self.tell(span, "the host's again, because nothing is lost any more");
+            self.streams = 0;
+        } else if kept.may_grow && span.do_windows_limit && self.streams < span.streams {
+            let streams = self.streams.saturating_mul(2).min(span.streams);
+            self.tell(span, &format!("BBR for {streams} streams, because windows held back those that had it"));
+            self.begin(streams, kept.path, span);
+        } else {
+            self.phase = Phase::Kept(kept);
+        }
+    }
+
+    fn back(&mut self, span: &Span, why: &str) {
+        self.tabu_until_us = span.at_us.saturating_add(TABU_US << (2 * self.failures));
+        self.failures += 1;
+        self.streams = 0;
+        self.tell(span, &format!("the host's again, because {why}"));
+    }
+
+    fn tell(&mut self, span: &Span, what: &str) {
+        if self.story.len() < STORY_MAX {
+            let (seconds, rate) = (span.at_us as f64 / 1e6, shown(span.rate));
+            self.story.push(format!("after {seconds:.1} s {what} ({rate} at {})", milliseconds(span.rtt_us)));
+        }
+    }
+
+    fn outcome(&mut self, rate: f64, lost: f64) {
+        if self.story.len() < STORY_MAX {
+            self.story.push(format!("then {}, and {} were lost", shown(rate), percent(lost)));
+        }
+    }
+}
+
+const A_QUEUE_STOOD: &str = "the path is shorter without it: others had a queue stand";
+/// Steps that are told.
+const STORY_MAX: usize = 12;
+
+impl Span {
+    fn new(from: &Sent, to: &Sent, queue_us: u64) -> Span {
+        let us = to.at_us.saturating_sub(from.at_us).max(1);
+        let segments = to.segments.saturating_sub(from.segments);
+        let again = to.segments_again.saturating_sub(from.segments_again);
+        let busy_us = to.busy_us.saturating_sub(from.busy_us).max(1);
+        let limited_us = to.window_limited_us.saturating_sub(from.window_limited_us).min(busy_us);
+        let rate = to.bytes.saturating_sub(from.bytes) as f64 * 1e6 / us as f64;
+        let window = Window {
+            bytes_per_second: rate as u64,
+            rtt_us: to.rtt_us_min,
+            queue_us,
+            windows_permille: (1_000 * limited_us / busy_us) as u32,
+            ..Window::default()
+        };
+        Span {
+            from_us: from.at_us,
+            at_us: to.at_us,
+            streams: to.streams,
+            rate,
+            lost: if segments == 0 { 0.0 } else { (again as f64 / segments as f64).min(1.0) },
+            rtt_us: to.rtt_us_min,
+            is_queue_empty: window.queue_is_empty(),
+            do_windows_limit: window.windows_limit(),
+        }
+    }
+}
+
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent < 0.1 => format!("{percent:.3} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+#[cfg(test)]
+#[path = "congestion_tests.rs"]
+mod tests;
