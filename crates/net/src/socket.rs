@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Error, ErrorKind};
 
@@ -173,7 +174,7 @@ pub fn check_change(own: &str, other: &str) -> Result<(), String> {
     if !congestion_available().is_ok_and(|names| names.split(' ').any(|name| name == other)) {
         return Err(format!("this kernel has not loaded {other} (modprobe tcp_{other})"));
     }
-    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
     let Ok(socket) = socket else { return Err(format!("{other} could not be tried")) };
     match [other, own].into_iter().find(|name| sockopt::set_tcp_congestion(&socket, name).is_err()) {
         Some(name) => Err(format!("this process may not select {name} (net.ipv4.tcp_allowed_congestion_control)")),

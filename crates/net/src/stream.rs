@@ -346,6 +346,11 @@ impl Aborter {
         let _ = rustix::net::sockopt::set_ipv6_tclass(&socket.tcp, class.into());
     }
 
+    /// The congestion control in use; `None` when the connection is gone.
+    pub fn congestion(&self) -> Option<String> {
+        crate::socket::congestion(&self.socket.upgrade()?.tcp).ok()
+    }
+
     /// Selects the congestion control; nothing happens when the connection is gone.
     pub fn set_congestion(&self, name: &str) -> Result<(), crate::Error> {
         self.socket.upgrade().map_or(Ok(()), |socket| crate::socket::set_congestion(&socket.tcp, name))

@@ -6,26 +6,28 @@
 //! more than its share; and several of its streams fill a queue of one bandwidth-delay product and lose several per cent. So there is one
 //! such stream, only on suspicion, and only as long as what it brings and what is lost show that the losses were the path's:
 //! 1. **Suspect**: in `SUSPECT_WINDOWS` in a row segments were lost and the queue was empty.
-//! 2. **Try**: after its slow start, one of `TRIAL_WINDOWS` carries `GAIN` of what was carried before and loses no more than `lost_allowed`.
-//! 3. **Watch**: it goes when more than that is lost in two windows in a row, or when nothing was lost for `CLEAN_US`.
-//!    Where windows hold it back, twice as many are tried.
+//! 2. **Try**: after its slow start, one of `TRIAL_WINDOWS` carries `GAIN` of what was carried before and loses no more than allowed.
+//! 3. **Watch**: it goes when more than that is lost, or less is carried than before, in two windows in a row; or when nothing was lost
+//!    for `CLEAN_US`. Where windows hold it back, twice as many are tried.
 //!
-//! What failed is not tried again for `TABU_US`, four times as long after each failure.
+//! What failed is not tried again for `TABU_US`, four times as long after each failure. If it lost too much, the losses are
+//! congestion all that time.
 //!
-//! Invariants: pure; the clock is the samples'; the same samples give the same decisions.
+//! Invariants: pure; the clock is the samples'; the same samples give the same decisions; nothing is begun when the job is about to end.
 //!
 //! Not here: taking samples and setting sockets (`mover`), the number of streams (`tuner`).
 
 use crate::adapt::queue_of;
 use crate::streams::milliseconds;
-use crate::window::{Window, shown};
+use crate::tuner::RTT_US_MIN;
+use crate::window::{LEFT_ROUND_TRIPS, LEFT_US_MIN, Window, shown};
 
-/// What the streams' own slow start lost says nothing.
-const SLOW_START_ROUND_TRIPS: u64 = 8;
-const SLOW_START_US_MIN: u64 = 400_000;
 /// Shorter windows are at the mercy of single losses.
 const WINDOW_US_MIN: u64 = 400_000;
-const WINDOW_ROUND_TRIPS: u64 = 8;
+const WINDOW_ROUND_TRIPS: u64 = 4;
+/// What the streams' own slow start lost says nothing, nor what it carried.
+const SLOW_START_ROUND_TRIPS: u64 = 8;
+const SLOW_START_US_MIN: u64 = 400_000;
 /// One window may hold the end of what slow start lost.
 const SUSPECT_WINDOWS: u32 = 2;
 /// BBR's slow start takes some ten round trips, and two more to empty the queue.
@@ -33,13 +35,14 @@ const SETTLE_ROUND_TRIPS: u64 = 12;
 const SETTLE_US_MIN: u64 = 800_000;
 const TRIAL_WINDOWS: u32 = 3;
 const GAIN: f64 = 1.1;
-/// BBR fills a queue from time to time to see whether there is more; one that is too short for it loses several per cent.
-const LOST_FACTOR: f64 = 2.0;
-const LOST_MORE: f64 = 0.01;
+/// BBR fills a queue from time to time to see whether there is more: on a path that loses 1 % it lost 2. If the queue is too short for
+/// it, it loses 4 % and more.
+const LOST_FACTOR: f64 = 2.5;
+const LOST_MORE: f64 = 0.015;
 /// A round trip that is shorter than it ever was, by this share of it and `SHORTER_US_MIN`, is one without a queue.
 const SHORTER_SHARE_OF_RTT: u64 = 20;
 const SHORTER_US_MIN: u64 = 1_000;
-const OVER_WINDOWS: u32 = 2;
+const WORSE_WINDOWS: u32 = 2;
 const CLEAN_US: u64 = 30_000_000;
 const TABU_US: u64 = 30_000_000;
 const FAILURES_MAX: u32 = 4;
@@ -62,18 +65,22 @@ pub struct Sent {
     /// Of the streams with BBR: time with something to send, and part of it in which windows were the limit.
     pub busy_us: u64,
     pub window_limited_us: u64,
+    /// Payload that is known and not sent; `None` while the listing goes on.
+    pub left_bytes: Option<u64>,
 }
 
 /// How many streams of one path use BBR, and what was learned about it.
 #[derive(Debug, Default)]
 pub struct LossWatch {
     streams: u32,
-    begun_us: Option<u64>,
     from: Option<Sent>,
+    /// Windows that begin before this hold slow start.
+    settled_us: u64,
     queue_us_sum: u64,
     samples: u64,
     phase: Phase,
     tabu_until_us: u64,
+    congestion_until_us: u64,
     failures: u32,
     story: Vec<String>,
 }
@@ -98,7 +105,6 @@ impl Default for Phase {
 #[derive(Debug)]
 struct Trial {
     from: u32,
-    settled_us: u64,
     rate: f64,
     windows: u32,
     best: f64,
@@ -123,7 +129,11 @@ impl LossyPath {
 #[derive(Debug)]
 struct Kept {
     path: LossyPath,
+    /// What was carried before.
+    rate: f64,
+    /// Windows in a row in which too much was lost, and too little carried.
     over: u32,
+    slow: u32,
     lost_at_us: u64,
     may_grow: bool,
 }
@@ -140,6 +150,9 @@ struct Span {
     rtt_us: u64,
     is_queue_empty: bool,
     do_windows_limit: bool,
+    /// The streams with BBR had something to send for most of it.
+    is_busy: bool,
+    left_bytes: Option<u64>,
 }
 
 impl LossWatch {
@@ -148,60 +161,77 @@ impl LossWatch {
         self.streams
     }
 
-    /// BBR showed that losses with an empty queue are not the path's: they are no reason for more streams either.
-    pub fn are_losses_congestion(&self, now_us: u64) -> bool {
-        now_us < self.tabu_until_us
+    pub fn is_trying(&self) -> bool {
+        matches!(self.phase, Phase::Trying(_))
     }
 
-    /// Takes a sample in, one in some seconds or many in one.
-    pub fn step(&mut self, sent: &Sent) {
+    /// BBR showed that losses with an empty queue are not the path's: they are no reason for more streams either.
+    pub fn are_losses_congestion(&self, now_us: u64) -> bool {
+        now_us < self.congestion_until_us
+    }
+
+    /// Another stream has been given BBR: its slow start says nothing.
+    pub fn has_changed(&mut self, at_us: u64) {
+        self.settle(at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN);
+    }
+
+    /// Takes a sample in, one in some seconds or many in one. `check` says why BBR cannot be used, and is asked once.
+    pub fn step(&mut self, sent: &Sent, check: &dyn Fn() -> Result<(), String>) {
         if sent.bytes == 0 {
             return;
         }
-        let begun_us = *self.begun_us.get_or_insert(sent.at_us);
-        let slow_start_us = sent.rtt_us_min.saturating_mul(SLOW_START_ROUND_TRIPS).max(SLOW_START_US_MIN);
-        if sent.at_us < begun_us.saturating_add(slow_start_us) {
-            return;
+        if self.from.is_none_or(|from| from.streams < sent.streams) {
+            self.from.get_or_insert(*sent).rtt_us_min = sent.rtt_us_min;
+            self.settle(sent.at_us, SLOW_START_ROUND_TRIPS, SLOW_START_US_MIN);
         }
         let from = *self.from.get_or_insert(*sent);
         self.queue_us_sum = self.queue_us_sum.saturating_add(queue_of(sent.rtt_us_min, sent.rtt_us, sent.rtt_var_us));
         self.samples += 1;
         let us = sent.at_us.saturating_sub(from.at_us);
         if us < WINDOW_US_MIN.max(sent.rtt_us_min.saturating_mul(WINDOW_ROUND_TRIPS)) {
+            self.from = Some(Sent { streams: from.streams.max(sent.streams), ..from });
             return;
         }
         let span = Span::new(&from, sent, self.queue_us_sum / self.samples);
         (self.from, self.queue_us_sum, self.samples) = (Some(*sent), 0, 0);
+        if span.from_us < self.settled_us {
+            return;
+        }
         match std::mem::take(&mut self.phase) {
-            Phase::Own { suspicious, lost } => self.suspect(suspicious, lost, &span),
+            Phase::Own { suspicious, lost } => self.suspect(suspicious, lost, &span, check),
             Phase::Trying(trial) => self.judge(trial, &span),
             Phase::Kept(kept) => self.watch(kept, &span),
         }
     }
 
-    /// BBR was chosen by the last sample.
-    pub fn is_beginning(&self) -> bool {
-        matches!(self.phase, Phase::Trying(Trial { from: 0, windows: 0, .. }))
-    }
-
-    /// It cannot be used here.
-    pub fn give_up(&mut self, why: &str) {
-        (self.streams, self.phase, self.failures) = (0, Phase::default(), FAILURES_MAX + 1);
-        self.story.push(why.to_owned());
-    }
-
     /// What was done and why, when anything was.
     pub fn note(&self) -> Option<String> {
-        (!self.story.is_empty()).then(|| format!("congestion control: {}", self.story.join("; ")))
+        let mut story = self.story.clone();
+        if story.len() > STORY_TOLD {
+            story.splice(STORY_TOLD / 2..self.story.len() - STORY_TOLD / 2, ["and so on".to_owned()]);
+        }
+        (!story.is_empty()).then(|| format!("congestion control: {}", story.join("; ")))
     }
 
-    fn suspect(&mut self, suspicious: u32, lost: f64, span: &Span) {
-        if span.lost == 0.0 || !span.is_queue_empty {
+    fn settle(&mut self, at_us: u64, round_trips: u64, us_min: u64) {
+        let rtt_us = self.from.map_or(0, |from| from.rtt_us_min);
+        let us = rtt_us.saturating_mul(round_trips).max(us_min);
+        self.settled_us = self.settled_us.max(at_us.saturating_add(us));
+    }
+
+    fn suspect(&mut self, suspicious: u32, lost: f64, span: &Span, check: &dyn Fn() -> Result<(), String>) {
+        let is_over = self.failures > FAILURES_MAX || span.at_us < self.tabu_until_us;
+        if span.lost == 0.0 || !span.is_queue_empty || span.rtt_us < RTT_US_MIN || is_over || span.is_ending() {
             return;
         }
         let (suspicious, lost) = (suspicious + 1, lost.min(span.lost));
-        self.phase = Phase::Own { suspicious, lost };
-        if suspicious < SUSPECT_WINDOWS || span.at_us < self.tabu_until_us || self.failures > FAILURES_MAX {
+        if suspicious < SUSPECT_WINDOWS {
+            self.phase = Phase::Own { suspicious, lost };
+            return;
+        }
+        if let Err(why) = check() {
+            self.failures = FAILURES_MAX + 1;
+            self.say(format!("BBR was not tried, although segments were lost with an empty queue: {why}"));
             return;
         }
         let share = percent(lost);
@@ -211,32 +241,26 @@ impl LossWatch {
     }
 
     fn begin(&mut self, streams: u32, path: LossyPath, span: &Span) {
-        let settle_us = span.rtt_us.saturating_mul(SETTLE_ROUND_TRIPS).max(SETTLE_US_MIN);
-        self.phase = Phase::Trying(Trial {
-            from: self.streams,
-            settled_us: span.at_us.saturating_add(settle_us),
-            rate: span.rate,
-            windows: 0,
-            best: 0.0,
-            lost_most: 0.0,
-            path,
-        });
+        let (from, rate) = (self.streams, span.rate);
+        self.settle(span.at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN);
+        self.phase = Phase::Trying(Trial { from, rate, windows: 0, best: 0.0, lost_most: 0.0, path });
         self.streams = streams;
     }
 
     fn judge(&mut self, mut trial: Trial, span: &Span) {
-        if span.from_us < trial.settled_us {
+        let path = trial.path;
+        if !span.is_busy {
             self.phase = Phase::Trying(trial);
             return;
         }
         trial.windows += 1;
         trial.best = trial.best.max(span.rate);
         trial.lost_most = trial.lost_most.max(span.lost);
-        let path = trial.path;
-        let kept = |may_grow| Phase::Kept(Kept { path, over: 0, lost_at_us: span.at_us, may_grow });
+        let rate = trial.rate;
+        let kept = |may_grow| Phase::Kept(Kept { path, rate, over: 0, slow: 0, lost_at_us: span.at_us, may_grow });
         if path.was_longer(span) {
             self.outcome(trial.best, trial.lost_most);
-            self.back(span, A_QUEUE_STOOD);
+            self.back(span, A_QUEUE_STOOD, true);
         } else if span.rate >= GAIN * trial.rate && span.lost <= path.lost_allowed {
             self.outcome(span.rate, span.lost);
             self.phase = kept(true);
@@ -244,28 +268,34 @@ impl LossWatch {
             self.phase = Phase::Trying(trial);
         } else if trial.from > 0 {
             self.outcome(trial.best, trial.lost_most);
-            self.tell(span, "fewer again, because more brought nothing");
+            self.tell(span, "fewer again, because more brought nothing or lost too much");
             self.streams = trial.from;
             self.phase = kept(false);
         } else {
             self.outcome(trial.best, trial.lost_most);
-            self.back(span, "it brought too little or lost too much");
+            match trial.lost_most > path.lost_allowed {
+                true => self.back(span, "it lost too much", true),
+                false => self.back(span, "it brought too little", false),
+            }
         }
     }
 
     fn watch(&mut self, mut kept: Kept, span: &Span) {
         kept.over = if span.lost > kept.path.lost_allowed { kept.over + 1 } else { 0 };
+        kept.slow = if span.is_busy && span.rate < kept.rate { kept.slow + 1 } else { 0 };
         if span.lost > 0.0 {
             kept.lost_at_us = span.at_us;
         }
         if kept.path.was_longer(span) {
-            self.back(span, A_QUEUE_STOOD);
-        } else if kept.over >= OVER_WINDOWS {
-            self.back(span, &format!("{} of the segments were lost", percent(span.lost)));
+            self.back(span, A_QUEUE_STOOD, true);
+        } else if kept.over >= WORSE_WINDOWS {
+            self.back(span, &format!("{} of the segments were lost", percent(span.lost)), true);
+        } else if kept.slow >= WORSE_WINDOWS {
+            self.back(span, "it carried less than they did", false);
         } else if span.at_us.saturating_sub(kept.lost_at_us) >= CLEAN_US {
             self.tell(span, "the host's again, because nothing is lost any more");
             self.streams = 0;
-        } else if kept.may_grow && span.do_windows_limit && self.streams < span.streams {
+        } else if kept.may_grow && span.do_windows_limit && self.streams < span.streams && !span.is_ending() {
             let streams = self.streams.saturating_mul(2).min(span.streams);
             self.tell(span, &format!("BBR for {streams} streams, because windows held back those that had it"));
             self.begin(streams, kept.path, span);
@@ -274,44 +304,51 @@ impl LossWatch {
         }
     }
 
-    fn back(&mut self, span: &Span, why: &str) {
+    fn back(&mut self, span: &Span, why: &str, is_congestion: bool) {
         self.tabu_until_us = span.at_us.saturating_add(TABU_US << (2 * self.failures));
+        if is_congestion {
+            self.congestion_until_us = self.tabu_until_us;
+        }
         self.failures += 1;
         self.streams = 0;
         self.tell(span, &format!("the host's again, because {why}"));
     }
 
-    fn tell(&mut self, span: &Span, what: &str) {
-        if self.story.len() < STORY_MAX {
-            let (seconds, rate) = (span.at_us as f64 / 1e6, shown(span.rate));
-            self.story.push(format!("after {seconds:.1} s {what} ({rate} at {})", milliseconds(span.rtt_us)));
+    fn say(&mut self, what: String) {
+        if self.story.len() >= STORY_MAX {
+            self.story.remove(STORY_TOLD / 2);
         }
+        self.story.push(what);
+    }
+
+    fn tell(&mut self, span: &Span, what: &str) {
+        let (seconds, rate) = (span.at_us as f64 / 1e6, shown(span.rate));
+        self.say(format!("after {seconds:.1} s {what} ({rate} at {})", milliseconds(span.rtt_us)));
     }
 
     fn outcome(&mut self, rate: f64, lost: f64) {
-        if self.story.len() < STORY_MAX {
-            self.story.push(format!("then {}, and {} were lost", shown(rate), percent(lost)));
-        }
+        self.say(format!("then {}, and {} were lost", shown(rate), percent(lost)));
     }
 }
 
-const A_QUEUE_STOOD: &str = "the path is shorter without it: others had a queue stand";
-/// Steps that are told.
-const STORY_MAX: usize = 12;
+const A_QUEUE_STOOD: &str = "the round trip became shorter: before, others had kept a queue full";
+/// Steps that are remembered, and told.
+const STORY_MAX: usize = 100;
+const STORY_TOLD: usize = 12;
 
 impl Span {
     fn new(from: &Sent, to: &Sent, queue_us: u64) -> Span {
         let us = to.at_us.saturating_sub(from.at_us).max(1);
         let segments = to.segments.saturating_sub(from.segments);
         let again = to.segments_again.saturating_sub(from.segments_again);
-        let busy_us = to.busy_us.saturating_sub(from.busy_us).max(1);
+        let busy_us = to.busy_us.saturating_sub(from.busy_us);
         let limited_us = to.window_limited_us.saturating_sub(from.window_limited_us).min(busy_us);
         let rate = to.bytes.saturating_sub(from.bytes) as f64 * 1e6 / us as f64;
         let window = Window {
             bytes_per_second: rate as u64,
             rtt_us: to.rtt_us_min,
             queue_us,
-            windows_permille: (1_000 * limited_us / busy_us) as u32,
+            windows_permille: (limited_us.saturating_mul(1_000) / busy_us.max(1)) as u32,
             ..Window::default()
         };
         Span {
@@ -323,7 +360,15 @@ impl Span {
             rtt_us: to.rtt_us_min,
             is_queue_empty: window.queue_is_empty(),
             do_windows_limit: window.windows_limit(),
+            is_busy: busy_us.saturating_mul(2) >= us,
+            left_bytes: to.left_bytes,
         }
+    }
+
+    /// What was begun now would hardly be of use.
+    fn is_ending(&self) -> bool {
+        let patience_us = self.rtt_us.saturating_mul(LEFT_ROUND_TRIPS).max(LEFT_US_MIN);
+        self.left_bytes.is_some_and(|bytes| bytes as f64 * 1e6 < patience_us as f64 * self.rate)
     }
 }
 

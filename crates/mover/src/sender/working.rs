@@ -38,6 +38,11 @@ impl Working {
         Entered { working: self, lane }
     }
 
+    /// Those that have memory and take work, or would.
+    pub fn lanes(&self) -> BTreeSet<u32> {
+        self.lanes.lock().unwrap().clone()
+    }
+
     /// The oldest lanes work.
     pub fn may_work(&self, lane: u32) -> bool {
         let said = self.most.each_ref().map(|most| most.load(Relaxed));

@@ -6,11 +6,13 @@
 //! Not here: when another one is tried and kept (`plan::LossWatch`).
 
 use super::running::{Job, Running};
+use super::sample::left_bytes;
 use crate::sender::{Said, SendJob};
+use model::Class;
 use net::{DataStream, socket};
 use plan::{LossWatch, Sent};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{CloseCode, Refusal};
 
@@ -36,70 +38,85 @@ struct Ways {
 impl Running {
     /// Where the streams send, and nobody chose their congestion control.
     pub(super) fn look_at_losses(&self) {
-        if let Some(follower) = &self.congestion {
-            follower.step(self);
+        if let (Some(follower), Job::Send(job)) = (&self.congestion, &self.job)
+            && !self.job.is_ended()
+        {
+            follower.step(self, job);
         }
     }
 }
 
 impl Follower {
-    pub fn new() -> Follower {
-        Follower { began: Instant::now(), ways: Mutex::default() }
+    /// For a job that sends, as long as nobody chose a congestion control or asked it to be modest.
+    pub fn of(job: &Job) -> Option<Follower> {
+        let Job::Send(job) = job else { return None };
+        let is_free = job.options.congestion.is_none() && job.options.class != Some(Class::Low);
+        is_free.then(|| Follower { began: Instant::now(), ways: Mutex::default() })
     }
 
     /// Looks at what was lost lately, and has streams changed where it is time for that.
-    fn step(&self, running: &Running) {
+    fn step(&self, running: &Running, job: &SendJob) {
         let now = Instant::now();
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ways = self.ways();
         if ways.looked.is_some_and(|looked| now.saturating_duration_since(looked) < INTERVAL) {
             return;
         }
         ways.looked = Some(now);
         if ways.own.is_empty() {
-            ways.own.clone_from(&running.job.progress().congestion.lock().unwrap());
+            ways.own.clone_from(&job.progress.congestion.lock().unwrap());
         }
         if ways.own.is_empty() || ways.own.starts_with(BBR) {
             return;
         }
         let at_us = now.saturating_duration_since(self.began).as_micros() as u64;
         let Ways { own, losses, .. } = &mut *ways;
-        for place in running.watch.ways() {
-            let losses = losses.entry(place).or_default();
-            losses.step(&sent(running, place, at_us));
-            if losses.is_beginning()
-                && let Err(why) = socket::check_change(own, BBR)
-            {
-                losses.give_up(&why);
+        let open = running.watch.ways();
+        if open.is_empty() {
+            // Between two connections, or at the end: what was used last is told.
+            return;
+        }
+        let mut streams = 0;
+        for place in &open {
+            let losses = losses.entry(*place).or_default();
+            losses.step(&sent(running, *place, at_us), &|| socket::check_change(own, BBR));
+            streams += losses.streams();
+            if running.watch.use_congestion(*place, losses.streams() as usize, &job.lanes_with_memory(), BBR) {
+                losses.has_changed(at_us);
             }
-            running.watch.use_bbr(place, losses.streams() as usize, own, BBR);
         }
-        let streams: u32 = losses.values().map(LossWatch::streams).sum();
-        *running.job.progress().congestion.lock().unwrap() = if streams > 0 { BBR } else { own.as_str() }.to_owned();
+        *job.progress.congestion.lock().unwrap() = if streams > 0 { BBR } else { own.as_str() }.to_owned();
         // Lanes on several paths are told apart by what they carry: none of them rests.
-        if let Job::Send(job) = &running.job
-            && losses.len() == 1
-        {
-            job.limit_working(Said::ForLosses, streams);
-        }
+        job.limit_working(Said::ForLosses, if open.len() == 1 { streams } else { 0 });
     }
 
-    /// Losses on that path are no reason for more streams: they are congestion, or somebody sees to them.
-    pub fn sees_to_losses(&self, place: Option<usize>) -> bool {
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether losses on a path, or on one of all, may be a reason for more streams: they are not where they are congestion, or where BBR
+    /// sees to them.
+    pub fn do_losses_hold_back(&self, place: Option<usize>) -> bool {
         let now_us = self.began.elapsed().as_micros() as u64;
-        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let ways = self.ways();
         let of_way = ways.losses.iter().filter(|(way, _)| place.is_none_or(|place| place == **way));
-        of_way.map(|(_, losses)| losses).any(|losses| losses.streams() > 0 || losses.are_losses_congestion(now_us))
+        let is_seen_to = |losses: &LossWatch| losses.streams() > 0 || losses.are_losses_congestion(now_us);
+        !ways.own.starts_with(BBR) && !of_way.map(|(_, losses)| losses).any(is_seen_to)
+    }
+
+    /// BBR is being tried: what is measured meanwhile is its doing.
+    pub fn is_trying(&self) -> bool {
+        self.ways().losses.values().any(LossWatch::is_trying)
     }
 
     /// What was done on a path and why, when anything was.
     pub fn note(&self, place: usize) -> Option<String> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner).losses.get(&place)?.note()
+        self.ways().losses.get(&place)?.note()
     }
 }
 
 fn sent(running: &Running, place: usize, at_us: u64) -> Sent {
     let (facts, flow) = running.watch.sample(Some(place));
-    let bbr = running.watch.facts_of_bbr(place);
+    let bbr = running.watch.facts_of_changed(place);
     Sent {
         at_us,
         streams: flow.streams_open,
@@ -111,6 +128,7 @@ fn sent(running: &Running, place: usize, at_us: u64) -> Sent {
         rtt_var_us: flow.rtt_var_us,
         busy_us: bbr.busy_us,
         window_limited_us: bbr.receive_window_limited_us.saturating_add(bbr.send_buffer_limited_us),
+        left_bytes: left_bytes(&running.job.progress().snapshot()),
     }
 }
 
@@ -143,6 +161,10 @@ pub fn use_asked(job: &SendJob, running: &Running, stream: &DataStream) {
 /// Keeps what the kernel says of a stream that sends; true when it was not known before.
 pub fn note(running: &Running, stream: &DataStream) -> bool {
     let Ok(name) = net::socket::congestion(stream) else { return false };
+    if running.congestion.as_ref().is_some_and(|follower| !follower.do_losses_hold_back(None)) {
+        // A stream that rests, beside one that has another one.
+        return false;
+    }
     let mut held = running.job.progress().congestion.lock().unwrap();
     let is_new = *held != name;
     *held = name;

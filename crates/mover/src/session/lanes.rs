@@ -5,6 +5,7 @@
 //! Not here: the lanes of a path (`path_lanes`), which ways are paths (`ways`, `plan`), streams that nobody answers on (`watch`).
 
 use super::asking::Asker;
+use super::congestion::Follower;
 use super::connector::Path;
 use super::path_lanes::{LaneJob, PathLanes};
 use super::path_supervision::{LookOut, Shares};
@@ -76,10 +77,11 @@ impl Lanes {
         }
         self.look_for_ways();
         self.try_paths();
-        if !self.look_out.as_ref().is_some_and(|look_out| look_out.trials.is_trying()) {
+        self.job.running.look_at_losses();
+        let is_bbr_tried = self.job.running.congestion.as_ref().is_some_and(Follower::is_trying);
+        if !is_bbr_tried && !self.look_out.as_ref().is_some_and(|look_out| look_out.trials.is_trying()) {
             self.paths.iter_mut().for_each(PathLanes::adapt);
         }
-        self.job.running.look_at_losses();
         self.shares.compare(&self.paths, &self.job.running);
         if self.paths.iter().all(PathLanes::is_down) {
             let why = self.paths[0].state.last_failure().unwrap_or_default();

@@ -184,7 +184,7 @@ impl Session {
 
     pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
         job.restrict(self.features.load(Relaxed));
-        let follows = matches!(&job, Job::Send(job) if job.options.congestion.is_none());
+        let congestion = Follower::of(&job).filter(|_| !self.is_congestion_chosen.load(Relaxed));
         let running = Arc::new(Running {
             job,
             watch: Arc::default(),
@@ -193,7 +193,7 @@ impl Session {
             moved: Mutex::new((0, Instant::now())),
             asked: OnceLock::new(),
             limits: Mutex::default(),
-            congestion: (follows && !self.is_congestion_chosen.load(Relaxed)).then(Follower::new),
+            congestion,
         });
         self.jobs.lock().unwrap().insert(number, running.clone());
         self.changed.notify_all();

@@ -4,6 +4,7 @@
 
 use super::Session;
 use super::running::{Job, Running};
+use crate::progress::Snapshot;
 use model::mutant;
 use plan::StreamSample;
 
@@ -16,12 +17,14 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
     let progress = running.job.progress();
     let snapshot = progress.snapshot();
     let facts = if is_sender { facts_here } else { snapshot.stream_facts };
+    let left_bytes = left_bytes(&snapshot);
     let (sender, receiver) = if is_sender { (snapshot.here, snapshot.there) } else { (snapshot.there, snapshot.here) };
     let counts = &snapshot.counts;
-    let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
     // BBR paces by what it measured and does not yield to single losses.
-    let sees_to_losses = running.congestion.as_ref().is_some_and(|follower| follower.sees_to_losses(way));
-    let yields_to_loss = !sees_to_losses && !progress.congestion.lock().unwrap().starts_with("bbr");
+    let yields_to_loss = match &running.congestion {
+        Some(follower) => follower.do_losses_hold_back(way),
+        None => !progress.congestion.lock().unwrap().starts_with("bbr"),
+    };
     StreamSample {
         at_us,
         is_local: false,
@@ -38,8 +41,15 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
         receiver,
         files: counts.files_done,
         file_bytes: counts.bytes_done,
-        left_bytes: snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes)),
+        left_bytes,
     }
+}
+
+/// Payload that is known and not sent; `None` while the listing goes on.
+pub fn left_bytes(snapshot: &Snapshot) -> Option<u64> {
+    let counts = &snapshot.counts;
+    let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
+    snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes))
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ struct Watched {
     stands_since: Instant,
     /// What its packets are marked with.
     dscp: u8,
-    has_bbr: bool,
+    /// What it had before it was given another congestion control.
+    own_congestion: Option<String>,
 }
 
 /// What all streams together have moved, and how long packets take on those that are open.
@@ -290,7 +291,7 @@ impl StreamWatch {
             progressed_at: now,
             stands_since: now,
             dscp: 0,
-            has_bbr: false,
+            own_congestion: None,
         });
     }
 
@@ -323,29 +324,38 @@ impl StreamWatch {
 
     /// Paths that have an open stream.
     pub fn ways(&self) -> BTreeSet<usize> {
-        self.streams.lock().unwrap().open.iter().map(|stream| stream.way).collect()
+        let streams = self.streams.lock().unwrap();
+        streams.open.iter().filter(|stream| stream.aborter.is_alive()).map(|stream| stream.way).collect()
     }
 
-    /// The streams of so many of a path's oldest lanes use `bbr`, the others `own`. What may not be used changes nothing.
-    pub fn use_bbr(&self, way: usize, count: usize, own: &str, bbr: &str) {
+    /// Of a path's streams, so many that belong to the oldest of `lanes` use that congestion control, and the others what they had of
+    /// themselves. What may not be used changes nothing. True when a stream was given it.
+    pub fn use_congestion(&self, way: usize, count: usize, lanes: &BTreeSet<u32>, name: &str) -> bool {
         let mut streams = self.streams.lock().unwrap();
         let of_way = streams.open.iter_mut().filter(|stream| stream.way == way && stream.aborter.is_alive());
         let mut of_way: Vec<_> = of_way.collect();
-        of_way.sort_by_key(|stream| stream.lane);
+        of_way.sort_by_key(|stream| (!lanes.contains(&stream.lane), stream.lane));
+        let mut has_changed = false;
         for (place, stream) in of_way.into_iter().enumerate() {
-            let has_bbr = place < count;
-            if has_bbr != stream.has_bbr {
-                let _ = stream.aborter.set_congestion(if has_bbr { bbr } else { own });
-                stream.has_bbr = has_bbr;
+            if place >= count {
+                if let Some(own) = stream.own_congestion.take() {
+                    let _ = stream.aborter.set_congestion(&own);
+                }
+            } else if stream.own_congestion.is_none() {
+                let own = stream.aborter.congestion();
+                if stream.aborter.set_congestion(name).is_ok() {
+                    (stream.own_congestion, has_changed) = (own, true);
+                }
             }
         }
+        has_changed
     }
 
-    /// Sums over those of a path's open streams that use it.
-    pub fn facts_of_bbr(&self, way: usize) -> StreamFacts {
+    /// Sums over those of a path's open streams that use another one than their own.
+    pub fn facts_of_changed(&self, way: usize) -> StreamFacts {
         let mut sum = StreamFacts::default();
         let streams = self.streams.lock().unwrap();
-        let of_way = streams.open.iter().filter(|stream| stream.way == way && stream.has_bbr);
+        let of_way = streams.open.iter().filter(|stream| stream.way == way && stream.own_congestion.is_some());
         of_way.for_each(|stream| add_facts(&mut sum, &stream.facts));
         sum
     }
@@ -408,7 +418,7 @@ mod tests {
             way,
             lane: 0,
             dscp: 0,
-            has_bbr: false,
+            own_congestion: None,
             is_receiving,
             facts: StreamFacts::default(),
             moved_bytes: 0,
