@@ -228,11 +228,7 @@ impl Served {
         // Before jobs of clients are begun: who they are may be somebody else's to say.
         belongs.attend(&host, &ticket)?;
         take_orders(&host, &options, &identity, &memory)?;
-        let server = Server::new(host.clone(), memory);
-        if options.congestion.is_some() {
-            server.keep_congestion();
-        }
-        server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
+        let server = server_of(&host, memory, &options)?;
         let stopper = listener.stopper();
         let accepting = Some(start_accepting(Acceptor::new(tls, server.clone(), host.clone()), listener)?);
         let review = start_review(&server, &host)?;
@@ -503,6 +499,15 @@ pub fn buffer_of(state_dir: &Path) -> Result<Option<PathBuf>> {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(Error::of_file("read", &note, e)),
     }
+}
+
+fn server_of(host: &Arc<EndpointHost>, memory: Memory, options: &ServeOptions) -> Result<Arc<Server>> {
+    let server = Server::new(host.clone(), memory);
+    if options.congestion.is_some() {
+        server.keep_congestion();
+    }
+    server.start_draining().map_err(|e| Error::new(Exit::Failed, format!("start a thread: {e}")))?;
+    Ok(server)
 }
 
 fn listen(options: &ServeOptions) -> Result<Listener> {

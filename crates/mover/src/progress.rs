@@ -146,6 +146,14 @@ pub struct Snapshot {
     pub tail: Option<Tail>,
 }
 
+impl Snapshot {
+    /// Payload that is known and not sent; `None` while the listing goes on.
+    pub fn left_bytes(&self) -> Option<u64> {
+        let gone_bytes = self.counts.bytes_sent + self.counts.bytes_resumed + self.counts.bytes_skipped;
+        self.is_listing_complete.then(|| self.counts.bytes_listed.saturating_sub(gone_bytes))
+    }
+}
+
 impl Progress {
     pub fn new() -> Arc<Progress> {
         Arc::new(Progress {

@@ -1,10 +1,10 @@
-//! Decides how many of a sender's streams on one path use a congestion control that goes by what the path delivers (BBR) instead of
-//! their host's.
+//! Decides whether a sender's streams use a congestion control that goes by what the path delivers (BBR) instead of their host's, and how
+//! many of them then work.
 //!
 //! CUBIC and Reno take every loss for a full queue. Where the path itself loses, a stream carries about MSS / RTT x sqrt(3 / 2p) (Mathis
 //! et al., 1997), whatever the link could. BBR does not yield to such losses, but beside streams that do, and with a short queue, it takes
-//! more than its share; and several of its streams fill a queue of one bandwidth-delay product and lose several per cent. So there is one
-//! such stream, only on suspicion, and only as long as what it brings and what is lost show that the losses were the path's:
+//! more than its share; and several of its streams fill a queue of one bandwidth-delay product and lose several per cent. So one stream
+//! works with it, only on suspicion, and only as long as what it brings and what is lost show that the losses were the path's:
 //! 1. **Suspect**: in `SUSPECT_WINDOWS` in a row segments were lost and the queue was empty.
 //! 2. **Try**: after its slow start, one of `TRIAL_WINDOWS` carries `GAIN` of what was carried before and loses no more than allowed.
 //! 3. **Watch**: it goes when more than that is lost, or less is carried than before, in two windows in a row; or when nothing was lost
@@ -62,14 +62,14 @@ pub struct Sent {
     /// Smoothed, mean of the streams, and its variation.
     pub rtt_us: u64,
     pub rtt_var_us: u64,
-    /// Of the streams with BBR: time with something to send, and part of it in which windows were the limit.
+    /// Time with something to send, of all streams, and part of it in which windows were the limit.
     pub busy_us: u64,
     pub window_limited_us: u64,
     /// Payload that is known and not sent; `None` while the listing goes on.
     pub left_bytes: Option<u64>,
 }
 
-/// How many streams of one path use BBR, and what was learned about it.
+/// How many streams work with BBR, and what was learned about it.
 #[derive(Debug, Default)]
 pub struct LossWatch {
     streams: u32,
@@ -150,13 +150,13 @@ struct Span {
     rtt_us: u64,
     is_queue_empty: bool,
     do_windows_limit: bool,
-    /// The streams with BBR had something to send for most of it.
+    /// Something was there to be sent for most of it.
     is_busy: bool,
     left_bytes: Option<u64>,
 }
 
 impl LossWatch {
-    /// How many streams are to use BBR now.
+    /// How many streams work with BBR now; none where all use their host's.
     pub fn streams(&self) -> u32 {
         self.streams
     }
@@ -170,7 +170,7 @@ impl LossWatch {
         now_us < self.congestion_until_us
     }
 
-    /// Another stream has been given BBR: its slow start says nothing.
+    /// A stream has been given BBR: its slow start says nothing.
     pub fn has_changed(&mut self, at_us: u64) {
         self.settle(at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN);
     }

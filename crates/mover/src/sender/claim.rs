@@ -7,7 +7,6 @@ use super::working::{Entered, Said};
 use super::{Book, SendJob};
 use model::progress::Stage;
 use std::cell::Cell;
-use std::collections::BTreeSet;
 
 impl SendJob {
     /// The next unit of work, waiting for it; `None` when the job is over, or when `on_wait` says that the lane cannot work
@@ -31,11 +30,6 @@ impl SendJob {
     /// Has so many of the lanes work and the others rest; 0 lets all work.
     pub fn set_working(&self, most: u32) {
         self.limit_working(Said::Here, most);
-    }
-
-    /// Lanes that have their memory.
-    pub(crate) fn lanes_with_memory(&self) -> BTreeSet<u32> {
-        self.working.lanes()
     }
 
     pub(crate) fn limit_working(&self, said: Said, most: u32) {

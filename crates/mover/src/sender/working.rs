@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub enum Said {
     Here = 0,
     ByReceiver = 1,
-    /// By whoever looks after losses: what others would carry with the host's congestion control, they carry slowly.
+    /// By whoever looks after losses: with BBR, few fill a path.
     ForLosses = 2,
 }
 
@@ -36,11 +36,6 @@ impl Working {
     pub fn enter(&self, lane: u32) -> Entered<'_> {
         self.lanes.lock().unwrap().insert(lane);
         Entered { working: self, lane }
-    }
-
-    /// Those that have memory and take work, or would.
-    pub fn lanes(&self) -> BTreeSet<u32> {
-        self.lanes.lock().unwrap().clone()
     }
 
     /// The oldest lanes work.

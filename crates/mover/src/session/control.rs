@@ -4,7 +4,7 @@
 //!
 //! Not here: what the client and the endpoint answer (`client`, `server`).
 
-use super::congestion;
+use super::losses;
 use super::running::Job;
 use super::{Session, liveness, say_last};
 use crate::job::Port;
@@ -90,7 +90,7 @@ pub(crate) fn run_control(
                 }
             });
             // What a receiver tells comes many times a second while a job runs.
-            if last_look.elapsed() >= congestion::INTERVAL {
+            if last_look.elapsed() >= losses::INTERVAL {
                 last_look = Instant::now();
                 session.running().iter().for_each(|running| running.look_at_losses());
             }

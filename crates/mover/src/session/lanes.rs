@@ -5,8 +5,8 @@
 //! Not here: the lanes of a path (`path_lanes`), which ways are paths (`ways`, `plan`), streams that nobody answers on (`watch`).
 
 use super::asking::Asker;
-use super::congestion::Follower;
 use super::connector::Path;
+use super::losses::Follower;
 use super::path_lanes::{LaneJob, PathLanes};
 use super::path_supervision::{LookOut, Shares};
 use super::running::{Job, Running};
@@ -78,7 +78,7 @@ impl Lanes {
         self.look_for_ways();
         self.try_paths();
         self.job.running.look_at_losses();
-        let is_bbr_tried = self.job.running.congestion.as_ref().is_some_and(Follower::is_trying);
+        let is_bbr_tried = self.job.running.losses.as_ref().is_some_and(Follower::is_trying);
         if !is_bbr_tried && !self.look_out.as_ref().is_some_and(|look_out| look_out.trials.is_trying()) {
             self.paths.iter_mut().for_each(PathLanes::adapt);
         }
@@ -224,10 +224,9 @@ impl Lanes {
             };
             notes.push(of_path(path.choice.reason.clone()));
             notes.extend(path.adaptation.as_ref().and_then(Adaptation::note).map(of_path));
-            let congestion = self.job.running.congestion.as_ref();
-            notes.extend(congestion.and_then(|follower| follower.note(path.place)).map(of_path));
             notes.extend(path.given_up().map(|why| of_path(format!("given up: {why}"))));
         }
+        notes.extend(self.job.running.losses.as_ref().and_then(Follower::note));
         notes.extend(self.look_out.iter().flat_map(|look_out| look_out.story.iter().cloned()));
         notes.extend(self.left_out.iter().cloned());
         notes

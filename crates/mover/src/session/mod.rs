@@ -33,6 +33,7 @@ mod opening;
 mod server;
 mod review;
 mod liveness;
+mod losses;
 mod sample;
 mod congestion;
 mod watch;
@@ -64,7 +65,7 @@ use crate::job::Ending;
 use crate::limits::{IDLE_ASK, IDLE_JOB, NO_PROGRESS_TIMEOUT};
 use crate::pace::By;
 use asks::Asks;
-use congestion::Follower;
+use losses::Follower;
 use model::progress::StreamFacts;
 use model::{Pin, SessionId};
 use net::{Aborter, ControlSender, SendError};
@@ -184,7 +185,10 @@ impl Session {
 
     pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
         job.restrict(self.features.load(Relaxed));
-        let congestion = Follower::of(&job).filter(|_| !self.is_congestion_chosen.load(Relaxed));
+        let losses = match &job {
+            Job::Send(job) if !self.is_congestion_chosen.load(Relaxed) => Follower::of(job),
+            _ => None,
+        };
         let running = Arc::new(Running {
             job,
             watch: Arc::default(),
@@ -193,7 +197,7 @@ impl Session {
             moved: Mutex::new((0, Instant::now())),
             asked: OnceLock::new(),
             limits: Mutex::default(),
-            congestion,
+            losses,
         });
         self.jobs.lock().unwrap().insert(number, running.clone());
         self.changed.notify_all();

@@ -265,7 +265,7 @@ impl LaneThread {
         };
         let mut join = Join { session: session.id, job: *number, stream: self.stream, direction, proof: [0; 32] };
         join.proof = join_proof(&session.exporter, &join, &stream.export(EXPORTER_LABEL, &session.id.0));
-        let lane = watch_stream(running, stream.aborter(), self.place);
+        watch_stream(running, stream.aborter(), self.place);
         // If the job ends from here on, this stream is found and broken off; if it ended before, nobody would do that.
         if running.job.is_ended() {
             return Ok(LaneEnd::Done);
@@ -282,7 +282,7 @@ impl LaneThread {
         stream.send(&[&join.encode()]).map_err(|e| e.to_string())?;
         stream.set_io_timeout(None);
         let end = match &running.job {
-            Job::Send(job) => sender::run_lane(job, lane, &mut stream, &asker.memory),
+            Job::Send(job) => sender::run_lane(job, running.next_lane(), &mut stream, &asker.memory),
             Job::Receive(job) => {
                 let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);
                 receiver::run_lane(job, &mut stream, &asker.memory, &mut refused)

@@ -2,7 +2,7 @@
 //!
 //! Not here: who looks after it (`liveness`, `lanes`), and the halves themselves (`crate::sender`, `crate::receiver`).
 
-use super::congestion::Follower;
+use super::losses::Follower;
 use super::watch::StreamWatch;
 use crate::job::Ending;
 use crate::pace::RateLimits;
@@ -161,13 +161,22 @@ pub(crate) struct Running {
     /// The limits that this side sets to a sender elsewhere.
     pub(super) limits: Mutex<RateLimits>,
     /// Looks after the congestion control of streams that send, where nobody has chosen one.
-    pub(super) congestion: Option<Follower>,
+    pub(super) losses: Option<Follower>,
 }
 
 impl Running {
     /// A number for a lane that no other lane of the job has had.
     pub fn next_lane(&self) -> u32 {
         self.lanes.fetch_add(1, Relaxed)
+    }
+
+    /// Where the streams send, and nobody chose their congestion control.
+    pub(super) fn look_at_losses(&self) {
+        if let (Some(follower), Job::Send(job)) = (&self.losses, &self.job)
+            && !self.job.is_ended()
+        {
+            follower.step(&self.watch, job);
+        }
     }
 
     /// For how long the job has not moved, owed or not, as far as the control loop has seen.
@@ -194,9 +203,7 @@ pub(crate) fn give_way(job: &Job, aborter: &Aborter) {
     }
 }
 
-/// Lets a job's lane be broken off and its kernel counters be read. `way` is the place of its path. Returns the lane's number.
-pub(crate) fn watch_stream(running: &Running, aborter: Aborter, way: usize) -> u32 {
-    let lane = running.next_lane();
-    running.watch.add(aborter, way, lane);
-    lane
+/// Lets a job's lane be broken off and its kernel counters be read. `way` is the place of its path.
+pub(crate) fn watch_stream(running: &Running, aborter: Aborter, way: usize) {
+    running.watch.add(aborter, way);
 }

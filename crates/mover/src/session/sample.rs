@@ -4,7 +4,6 @@
 
 use super::Session;
 use super::running::{Job, Running};
-use crate::progress::Snapshot;
 use model::mutant;
 use plan::StreamSample;
 
@@ -17,12 +16,12 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
     let progress = running.job.progress();
     let snapshot = progress.snapshot();
     let facts = if is_sender { facts_here } else { snapshot.stream_facts };
-    let left_bytes = left_bytes(&snapshot);
+    let left_bytes = snapshot.left_bytes();
     let (sender, receiver) = if is_sender { (snapshot.here, snapshot.there) } else { (snapshot.there, snapshot.here) };
     let counts = &snapshot.counts;
     // BBR paces by what it measured and does not yield to single losses.
-    let yields_to_loss = match &running.congestion {
-        Some(follower) => follower.do_losses_hold_back(way),
+    let yields_to_loss = match &running.losses {
+        Some(follower) => follower.do_losses_hold_back(),
         None => !progress.congestion.lock().unwrap().starts_with("bbr"),
     };
     StreamSample {
@@ -43,13 +42,6 @@ pub fn sample(session: &Session, running: &Running, way: Option<usize>, at_us: u
         file_bytes: counts.bytes_done,
         left_bytes,
     }
-}
-
-/// Payload that is known and not sent; `None` while the listing goes on.
-pub fn left_bytes(snapshot: &Snapshot) -> Option<u64> {
-    let counts = &snapshot.counts;
-    let gone_bytes = counts.bytes_sent + counts.bytes_resumed + counts.bytes_skipped;
-    snapshot.is_listing_complete.then(|| counts.bytes_listed.saturating_sub(gone_bytes))
 }
 
 #[cfg(test)]
@@ -100,8 +92,8 @@ mod tests {
         let running = session.add_job(1, Job::Send(job));
         let (idle, busy) = (connected(), connected());
         let (idle_stream, mut busy_stream) = (idle.0.into_data(), busy.0.into_data());
-        running.watch.add(idle_stream.aborter(), 0, 0);
-        running.watch.add(busy_stream.aborter(), 1, 1);
+        running.watch.add(idle_stream.aborter(), 0);
+        running.watch.add(busy_stream.aborter(), 1);
         busy_stream.send(&[&vec![0u8; BYTES as usize]]).unwrap();
         let carried = |way| sample(&session, &running, way, 0).delivered_bytes;
         let deadline = Instant::now() + PATIENCE;

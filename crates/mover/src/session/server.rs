@@ -261,7 +261,7 @@ impl Server {
             return Err(Refusal::new(CloseCode::Busy, "the job has as many streams as it may have"));
         }
         let way = running.watch.way_between(stream.local_addr().ip(), stream.peer_addr().ip());
-        let lane = watch_stream(&running, stream.aborter(), way);
+        watch_stream(&running, stream.aborter(), way);
         if running.watch.has_several_ways() {
             net::numa::stay_near(stream.local_addr().ip());
         }
@@ -276,7 +276,7 @@ impl Server {
                     job.use_several_paths();
                 }
                 congestion::use_asked(job, &running, &stream);
-                sender::run_lane(job, lane, stream, memory);
+                sender::run_lane(job, running.next_lane(), stream, memory);
             }
             (Job::Receive(job), Direction::ClientSends) => {
                 let mut refused = |refusal: Refusal| session.close(refusal.code, &refusal.text);

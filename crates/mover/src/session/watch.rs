@@ -10,7 +10,7 @@ use model::mutant;
 use model::paths::PATHS_MAX;
 use model::progress::StreamFacts;
 use net::{Aborter, TcpInfo};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,8 +111,6 @@ struct Watched {
     aborter: Aborter,
     /// Place of its path among those of the job.
     way: usize,
-    /// The lane that has it.
-    lane: u32,
     /// More has come than went.
     is_receiving: bool,
     /// The last sample; it stays when the stream is gone.
@@ -273,14 +271,13 @@ impl StreamWatch {
         self.streams.lock().unwrap().progress().into_iter().max_by_key(|(_, at)| *at).map(|(way, _)| way)
     }
 
-    pub fn add(&self, aborter: Aborter, way: usize, lane: u32) {
+    pub fn add(&self, aborter: Aborter, way: usize) {
         let now = Instant::now();
         let mut streams = self.streams.lock().unwrap();
         streams.prune();
         streams.open.push(Watched {
             aborter,
             way,
-            lane,
             is_receiving: false,
             facts: StreamFacts::default(),
             moved_bytes: 0,
@@ -322,42 +319,27 @@ impl StreamWatch {
         });
     }
 
-    /// Paths that have an open stream.
-    pub fn ways(&self) -> BTreeSet<usize> {
-        let streams = self.streams.lock().unwrap();
-        streams.open.iter().filter(|stream| stream.aborter.is_alive()).map(|stream| stream.way).collect()
-    }
-
-    /// Of a path's streams, so many that belong to the oldest of `lanes` use that congestion control, and the others what they had of
-    /// themselves. What may not be used changes nothing. True when a stream was given it.
-    pub fn use_congestion(&self, way: usize, count: usize, lanes: &BTreeSet<u32>, name: &str) -> bool {
-        let mut streams = self.streams.lock().unwrap();
-        let of_way = streams.open.iter_mut().filter(|stream| stream.way == way && stream.aborter.is_alive());
-        let mut of_way: Vec<_> = of_way.collect();
-        of_way.sort_by_key(|stream| (!lanes.contains(&stream.lane), stream.lane));
+    /// Has every open stream use that congestion control, or what it had of itself. What may not be used changes nothing. True when a
+    /// stream was given it.
+    pub fn use_congestion(&self, name: Option<&str>) -> bool {
         let mut has_changed = false;
-        for (place, stream) in of_way.into_iter().enumerate() {
-            if place >= count {
-                if let Some(own) = stream.own_congestion.take() {
-                    let _ = stream.aborter.set_congestion(&own);
+        for stream in self.streams.lock().unwrap().open.iter_mut().filter(|stream| stream.aborter.is_alive()) {
+            match name {
+                Some(name) if stream.own_congestion.is_none() => {
+                    let own = stream.aborter.congestion();
+                    if stream.aborter.set_congestion(name).is_ok() {
+                        (stream.own_congestion, has_changed) = (own, true);
+                    }
                 }
-            } else if stream.own_congestion.is_none() {
-                let own = stream.aborter.congestion();
-                if stream.aborter.set_congestion(name).is_ok() {
-                    (stream.own_congestion, has_changed) = (own, true);
+                Some(_) => {}
+                None => {
+                    if let Some(own) = stream.own_congestion.take() {
+                        let _ = stream.aborter.set_congestion(&own);
+                    }
                 }
             }
         }
         has_changed
-    }
-
-    /// Sums over those of a path's open streams that use another one than their own.
-    pub fn facts_of_changed(&self, way: usize) -> StreamFacts {
-        let mut sum = StreamFacts::default();
-        let streams = self.streams.lock().unwrap();
-        let of_way = streams.open.iter().filter(|stream| stream.way == way && stream.own_congestion.is_some());
-        of_way.for_each(|stream| add_facts(&mut sum, &stream.facts));
-        sum
     }
 
     /// Sums over all streams, those that are gone by their last sample.
@@ -416,7 +398,6 @@ mod tests {
         Watched {
             aborter: Aborter::default(),
             way,
-            lane: 0,
             dscp: 0,
             own_congestion: None,
             is_receiving,
@@ -458,7 +439,7 @@ mod tests {
     fn streams_that_have_ended_are_kept_as_one_sum() {
         let watch = StreamWatch::default();
         for _ in 0..1000 {
-            watch.add(Aborter::default(), 0, 0);
+            watch.add(Aborter::default(), 0);
             let mut streams = watch.streams.lock().unwrap();
             assert_eq!(streams.open.len(), 1);
             streams.open[0].moved_bytes = 7;
