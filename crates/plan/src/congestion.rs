@@ -33,7 +33,8 @@ const SUSPECT_WINDOWS: u32 = 2;
 /// BBR's slow start takes some ten round trips, and two more to empty the queue.
 const SETTLE_ROUND_TRIPS: u64 = 12;
 const SETTLE_US_MIN: u64 = 800_000;
-const TRIAL_WINDOWS: u32 = 3;
+/// The first ones may still hold what its slow start lost.
+const TRIAL_WINDOWS: u32 = 5;
 const GAIN: f64 = 1.1;
 /// BBR fills a queue from time to time to see whether there is more: on a path that loses 1 % it lost 2. If the queue is too short for
 /// it, it loses 4 % and more.
@@ -108,7 +109,7 @@ struct Trial {
     rate: f64,
     windows: u32,
     best: f64,
-    lost_most: f64,
+    lost_least: f64,
     path: LossyPath,
 }
 
@@ -243,7 +244,7 @@ impl LossWatch {
     fn begin(&mut self, streams: u32, path: LossyPath, span: &Span) {
         let (from, rate) = (self.streams, span.rate);
         self.settle(span.at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN);
-        self.phase = Phase::Trying(Trial { from, rate, windows: 0, best: 0.0, lost_most: 0.0, path });
+        self.phase = Phase::Trying(Trial { from, rate, windows: 0, best: 0.0, lost_least: 1.0, path });
         self.streams = streams;
     }
 
@@ -255,11 +256,11 @@ impl LossWatch {
         }
         trial.windows += 1;
         trial.best = trial.best.max(span.rate);
-        trial.lost_most = trial.lost_most.max(span.lost);
+        trial.lost_least = trial.lost_least.min(span.lost);
         let rate = trial.rate;
         let kept = |may_grow| Phase::Kept(Kept { path, rate, over: 0, slow: 0, lost_at_us: span.at_us, may_grow });
         if path.was_longer(span) {
-            self.outcome(trial.best, trial.lost_most);
+            self.outcome(trial.best, trial.lost_least);
             self.back(span, A_QUEUE_STOOD, true);
         } else if span.rate >= GAIN * trial.rate && span.lost <= path.lost_allowed {
             self.outcome(span.rate, span.lost);
@@ -267,13 +268,13 @@ impl LossWatch {
         } else if trial.windows < TRIAL_WINDOWS {
             self.phase = Phase::Trying(trial);
         } else if trial.from > 0 {
-            self.outcome(trial.best, trial.lost_most);
+            self.outcome(trial.best, trial.lost_least);
             self.tell(span, "fewer again, because more brought nothing or lost too much");
             self.streams = trial.from;
             self.phase = kept(false);
         } else {
-            self.outcome(trial.best, trial.lost_most);
-            match trial.lost_most > path.lost_allowed {
+            self.outcome(trial.best, trial.lost_least);
+            match trial.lost_least > path.lost_allowed {
                 true => self.back(span, "it lost too much", true),
                 false => self.back(span, "it brought too little", false),
             }

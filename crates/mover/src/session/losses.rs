@@ -28,6 +28,8 @@ struct State {
     /// What streams have of themselves.
     own: String,
     losses: LossWatch,
+    /// The streams that work have begun anew since the others rest.
+    is_restarted: bool,
 }
 
 impl Follower {
@@ -52,7 +54,7 @@ impl Follower {
             return;
         }
         let at_us = self.now_us();
-        let State { own, losses, .. } = &mut *state;
+        let State { own, losses, is_restarted, .. } = &mut *state;
         // Lanes on several paths are told apart by what they carry: none of them may rest.
         if watch.has_several_ways() {
             *losses = LossWatch::default();
@@ -61,7 +63,13 @@ impl Follower {
         }
         // All have it: what stands in the sockets of those that are to rest would take long without.
         let has_bbr = losses.streams() > 0;
-        if watch.use_congestion(has_bbr.then_some(BBR)) {
+        let was_restarted = *is_restarted;
+        let has_changed = watch.use_congestion(has_bbr.then_some(BBR));
+        *is_restarted &= has_bbr && !has_changed;
+        if has_bbr && !has_changed && !*is_restarted {
+            *is_restarted = watch.restart_congestion(BBR, losses.streams() as usize);
+        }
+        if has_changed || has_bbr && !was_restarted && *is_restarted {
             losses.has_changed(at_us);
         }
         *job.progress.congestion.lock().unwrap() = if has_bbr { BBR } else { own.as_str() }.to_owned();

@@ -123,6 +123,8 @@ struct Watched {
     /// As the last check saw them, and when that was more than before.
     progressed_bytes: u64,
     progressed_at: Instant,
+    /// At the last sample.
+    is_waiting: bool,
     /// Since when something waits and nothing is taken.
     stands_since: Instant,
     /// What its packets are marked with.
@@ -286,6 +288,7 @@ impl StreamWatch {
             short_samples: 0,
             progressed_bytes: 0,
             progressed_at: now,
+            is_waiting: false,
             stands_since: now,
             dscp: 0,
             own_congestion: None,
@@ -342,6 +345,23 @@ impl StreamWatch {
         has_changed
     }
 
+    /// Once no more than so many streams have something to send, these begin that congestion control anew: what they learned of the path
+    /// beside the others holds no more. True when that was done.
+    pub fn restart_congestion(&self, name: &str, count: usize) -> bool {
+        let streams = self.streams.lock().unwrap();
+        let waiting = || streams.open.iter().filter(|stream| stream.is_waiting && stream.aborter.is_alive());
+        if !(1..=count).contains(&waiting().count()) {
+            return false;
+        }
+        for stream in waiting() {
+            if let Some(own) = &stream.own_congestion {
+                let _ = stream.aborter.set_congestion(own);
+                let _ = stream.aborter.set_congestion(name);
+            }
+        }
+        true
+    }
+
     /// Sums over all streams, those that are gone by their last sample.
     pub fn facts(&self) -> StreamFacts {
         self.sample(None).0
@@ -371,6 +391,7 @@ impl StreamWatch {
                 }
                 stream.moved_bytes = info.bytes_acked + info.bytes_received;
                 stream.segments_sent = u64::from(info.segments_sent);
+                stream.is_waiting = is_waiting(&info);
                 stream.sample(&info);
             }
             flow.moved_bytes += stream.moved_bytes;
@@ -408,6 +429,7 @@ mod tests {
             short_samples: 0,
             progressed_bytes: 0,
             progressed_at: at,
+            is_waiting: false,
             stands_since: at,
         }
     }
