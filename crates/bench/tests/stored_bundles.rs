@@ -22,6 +22,7 @@ fn every_stored_bundle_is_read_and_equals_itself() {
     bundles(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results"), &mut found);
     assert!(!found.is_empty());
     for dir in found {
+        assert!(dir.join("summary.json").is_file(), "{} lacks the summary.json that names its machine", dir.display());
         let read = report::read(&dir).unwrap_or_else(|error| panic!("{}", error.chain()));
         let same = diff::diff(&read, &read, diff::TOLERANCE_DEFAULT);
         assert!(!same.pairs.is_empty() && same.regressions == 0 && same.machine.is_empty(), "{}", dir.display());

@@ -1,0 +1,21 @@
+# Run as: gnuplot rate-over-rtt.gp
+set terminal svg noenhanced size 880,560 font 'sans-serif,12' background '#ffffff'
+set output 'rate-over-rtt.gnuplot.svg'
+set title 'Rate over rtt'
+set grid lc rgb '#dddddd'
+set key below
+set datafile missing 'NaN'
+set label 1 'Medians; bars are the least and the most.' at screen 0.01,0.975 font ',8'
+set tmargin 5
+set xlabel 'rtt'
+set xrange [0:200]
+set xtics ('0 ms' 0, '20 ms' 20, '40 ms' 40, '60 ms' 60, '80 ms' 80, '100 ms' 100, '120 ms' 120, '140 ms' 140, '160 ms' 160, '180 ms' 180, '200 ms' 200)
+set ylabel 'Gbit/s'
+set yrange [0:1]
+set ytics ('0' 0, '0.1' 0.1, '0.2' 0.2, '0.3' 0.30000000000000004, '0.4' 0.4, '0.5' 0.5, '0.6' 0.6000000000000001, '0.7' 0.7000000000000001, '0.8' 0.8, '0.9' 0.9, '1' 1)
+plot \
+  'rate-over-rtt.dat' index 0 using 1:2 with linespoints lc rgb '#0b62a8' lw 2.2 pt 5 title 'thalweg, 20x64MiB, rate=1Gbit loss=0.01% cc=bbr streams=4', \
+  'rate-over-rtt.dat' index 1 using 1:2 with linespoints lc rgb '#c8500a' lw 2.2 pt 7 title 'thalweg, 20x64MiB, rate=1Gbit loss=0.1% cc=bbr streams=auto', \
+  'rate-over-rtt.dat' index 2 using 1:2 with linespoints lc rgb '#0a7d5a' lw 2.2 pt 9 title 'thalweg, 20x64MiB, rate=1Gbit loss=0.1% cc=bbr streams=4', \
+  'rate-over-rtt.dat' index 3 using 1:2 with linespoints lc rgb '#a3418a' lw 2.2 pt 11 title 'thalweg, 20x64MiB, rate=1Gbit loss=0.3% cc=bbr streams=auto', \
+  'rate-over-rtt.dat' index 4 using 1:2 with linespoints lc rgb '#8a6d00' lw 2.2 pt 13 title 'thalweg, 20x64MiB, rate=1Gbit loss=1% cc=bbr streams=auto'
