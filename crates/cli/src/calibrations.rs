@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Entries of a data set that are looked at; more of them change no plan.
@@ -173,14 +174,16 @@ pub fn data_set(root: &Path, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet, 
 
 /// Some of the content below a path: from the middle of files, as they come, a little of each.
 pub fn sample(root: &Path) -> Vec<u8> {
-    const BYTES_MAX: usize = 16 << 20;
-    const EACH_MAX: u64 = 1 << 20;
     const FILES_MAX: usize = 64;
+    const BYTES_MAX: u64 = 16 << 20;
+    const EACH_MAX: u64 = 1 << 20;
+    /// As many as storage that answers late has requests of at once.
+    const READERS: usize = 8;
     /// A copy waits for it: from slow storage there is less.
-    const TIME_MAX: Duration = Duration::from_millis(300);
+    const TIME_MAX: Duration = Duration::from_millis(100);
     let began = Instant::now();
     let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
-    let (mut content, mut files, mut left) = (Vec::new(), 0, vec![root.to_owned()]);
+    let (mut parts, mut sum, mut left) = (Vec::new(), 0, vec![root.to_owned()]);
     while let Some(path) = left.pop() {
         let Ok(found) = fs::metadata(&path) else { continue };
         if found.is_dir() {
@@ -188,19 +191,30 @@ pub fn sample(root: &Path) -> Vec<u8> {
             let below = fs::read_dir(&path).into_iter().flatten().flatten().take(room);
             left.extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())).map(|e| e.path()));
         } else if found.is_file() && found.len() > 0 {
-            let middle = found.len().saturating_sub(EACH_MAX) / 2;
-            let read = |file: fs::File| -> std::io::Result<usize> {
-                (&file).seek(SeekFrom::Start(middle))?;
-                (&file).take(EACH_MAX).read_to_end(&mut content)
-            };
-            let _ = fs::File::open(&path).and_then(read);
-            files += 1;
-            if files >= FILES_MAX || content.len() >= BYTES_MAX || began.elapsed() > TIME_MAX {
+            let length = found.len().min(EACH_MAX);
+            parts.push((path, (found.len() - length) / 2, length));
+            sum += length;
+            if parts.len() >= FILES_MAX || sum >= BYTES_MAX || began.elapsed() > TIME_MAX {
                 break;
             }
         }
     }
-    content
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let mut content = Vec::new();
+        while began.elapsed() <= TIME_MAX
+            && let Some((path, start, length)) = parts.get(next.fetch_add(1, Relaxed))
+        {
+            let mut part = vec![0; *length as usize];
+            let count = fs::File::open(path).and_then(|file| file.read_at(&mut part, *start)).unwrap_or_default();
+            content.extend_from_slice(&part[..count]);
+        }
+        content
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS.min(parts.len())).map(|_| scope.spawn(read)).collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap_or_default()).collect()
+    })
 }
 
 /// Streams that a copy to or from an endpoint came to, for the next one.

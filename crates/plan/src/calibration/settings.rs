@@ -1,7 +1,7 @@
 //! The settings of a transfer as a plan chooses them, each with its reason: streams, storage engine, blocks in flight, compression.
 //!
-//! Invariant: a setting differs from what a transfer without a plan has only where the calibration promises `WORTH` by it, so that a
-//! plan never makes a transfer slower on suspicion.
+//! Invariant: a setting differs from what a transfer without a plan has only where the calibration promises `WORTH` by it, or where it is
+//! what such a transfer would come to by itself, so that a plan never makes a transfer slower on suspicion.
 //!
 //! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
 
@@ -60,6 +60,11 @@ pub fn choose(
         if by_other.p50 >= prediction.p50 * WORTH {
             (storage, prediction) = (other, by_other);
         }
+    }
+    if storage.engine == Engine::Auto
+        && let Some(queue) = queue_at_once(calibration, prediction.p50)
+    {
+        storage = queue;
     }
     let (compression, of_compression) =
         compression(calibration, data, streams, samples, &mut prediction, &storage.gains)?;
@@ -123,50 +128,86 @@ impl Storage {
 /// The engine and depths with which the slower of both sides is fastest, if they are clearly faster than what a transfer uses without a plan.
 /// One engine serves both sides: a side that was not measured with another one forbids it.
 fn faster_storage(calibration: &Calibration) -> Option<Storage> {
-    let rates = |part: Part, engine: &str, depth: u32| -> Vec<f64> {
-        let is_it = |run: &&EngineRun| run.part == part && run.engine == engine && run.depth == depth;
-        calibration.engines.iter().filter(is_it).map(|run| run.bytes_per_second()).collect()
-    };
-    let mut depths: Vec<u32> = calibration.engines.iter().map(|run| run.depth).collect();
-    depths.sort_unstable();
-    depths.dedup();
-    let best = |part: Part, engine: &str| {
-        let all = depths.iter().filter_map(|depth| Some((*depth, median(rates(part, engine, *depth))?)));
-        all.max_by(|a, b| a.1.total_cmp(&b.1))
-    };
-    let usual = [Part::Read, Part::Write].map(|part| match rates(part, Engine::Auto.name(), 0) {
-        tried if tried.is_empty() => own_rates(calibration, part),
-        tried => tried,
-    });
+    let usual = [Part::Read, Part::Write].map(|part| usual_rates(calibration, part));
     let (read, write) = (median(usual[0].clone())?, median(usual[1].clone())?);
     let (slower, of_slower) = if read <= write { (Part::Read, &usual[0]) } else { (Part::Write, &usual[1]) };
     let fastest = of_slower.iter().copied().fold(0.0, f64::max);
     let (mut found, mut least) = (None, read.min(write) * WORTH);
     for engine in [Engine::Plain, Engine::Uring] {
-        let (Some(by_read), Some(by_write)) = (best(Part::Read, engine.name()), best(Part::Write, engine.name()))
-        else {
-            continue;
-        };
+        let best = |part: Part| best_depth(calibration, part, engine);
+        let (Some(by_read), Some(by_write)) = (best(Part::Read), best(Part::Write)) else { continue };
         // The best of several depths is better by chance alone; no run of it may be slower than one as it is.
         let depth = if slower == Part::Read { by_read.0 } else { by_write.0 };
-        let is_clear = rates(slower, engine.name(), depth).into_iter().all(|rate| rate >= fastest);
+        let is_clear = rates(calibration, slower, engine, depth).into_iter().all(|rate| rate >= fastest);
         if by_read.1.min(by_write.1) < least || !is_clear {
             continue;
         }
         least = by_read.1.min(by_write.1);
         let reason = |part: &str, by: f64, usual: f64| format!("{part} {} instead of {}", shown(by), shown(usual));
         let why = format!("{}, {}", reason("reads", by_read.1, read), reason("writes", by_write.1, write));
-        let mut settings = vec![setting("engine", engine, why)];
-        let of_blocks = || format!("the fastest of the numbers of blocks in flight that were tried with {engine}");
-        let blocks = |name: &str, depth: u32| setting(name, depth, of_blocks());
-        if engine == Engine::Uring {
-            settings.extend([blocks("read-depth", by_read.0), blocks("write-depth", by_write.0)]);
-        }
         let depths = Depths { read: by_read.0, write: by_write.0 };
         let gains = Gains::default().with(Part::Read, by_read.1 / read).with(Part::Write, by_write.1 / write);
+        let settings = of_engine(engine, &depths, why);
         found = Some(Storage { engine, depths, gains, settings });
     }
     found
+}
+
+/// The queue, where a transfer would come to it by itself and loses time until then: plain calls, with which it begins, are slower than
+/// what is expected of the whole.
+fn queue_at_once(calibration: &Calibration, expected: f64) -> Option<Storage> {
+    let (mut depths, mut slow) = ([0; 2], Vec::new());
+    for (part, depth) in [Part::Read, Part::Write].into_iter().zip(&mut depths) {
+        let queued = best_depth(calibration, part, Engine::Uring)?;
+        if queued.1 * WORTH < median(usual_rates(calibration, part))? {
+            return None;
+        }
+        let plain = median(rates(calibration, part, Engine::Plain, 0));
+        if let Some(plain) = plain.filter(|plain| plain * WORTH < expected) {
+            *depth = queued.0;
+            slow.push(format!("plain calls {} {}", if part == Part::Read { "read" } else { "write" }, shown(plain)));
+        }
+    }
+    if slow.is_empty() {
+        return None;
+    }
+    let why = format!("{}; without a plan, the queue is found only after the start", slow.join(", "));
+    let depths = Depths { read: depths[0], write: depths[1] };
+    let settings = of_engine(Engine::Uring, &depths, why);
+    Some(Storage { engine: Engine::Uring, depths, gains: Gains::default(), settings })
+}
+
+fn of_engine(engine: Engine, depths: &Depths, why: String) -> Vec<Setting> {
+    let mut settings = vec![setting("engine", engine, why)];
+    if engine == Engine::Uring {
+        let named = [("read-depth", depths.read), ("write-depth", depths.write)];
+        let of_blocks = || format!("the fastest of the numbers of blocks in flight that were tried with {engine}");
+        let named = named.into_iter().filter(|(_, depth)| *depth > 0);
+        settings.extend(named.map(|(name, depth)| setting(name, depth, of_blocks())));
+    }
+    settings
+}
+
+/// What the runs with an engine and so many blocks in flight reached.
+fn rates(calibration: &Calibration, part: Part, engine: Engine, depth: u32) -> Vec<f64> {
+    let is_it = |run: &&EngineRun| run.part == part && run.engine == engine.name() && run.depth == depth;
+    calibration.engines.iter().filter(is_it).map(|run| run.bytes_per_second()).collect()
+}
+
+/// With how many blocks in flight an engine is fastest, and how fast.
+fn best_depth(calibration: &Calibration, part: Part, engine: Engine) -> Option<(u32, f64)> {
+    let mut depths: Vec<u32> = calibration.engines.iter().map(|run| run.depth).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    let all = depths.into_iter().filter_map(|depth| Some((depth, median(rates(calibration, part, engine, depth))?)));
+    all.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn usual_rates(calibration: &Calibration, part: Part) -> Vec<f64> {
+    match rates(calibration, part, Engine::Auto, 0) {
+        tried if tried.is_empty() => own_rates(calibration, part),
+        tried => tried,
+    }
 }
 
 /// What stands for storage as it is usually used where the time ran out before that was tried among the other ways: the part's own runs, with

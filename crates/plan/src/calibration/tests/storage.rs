@@ -1,6 +1,7 @@
 //! Which storage engine a plan names, from calibrations that tried other ways of using storage on both sides, on one, or not as usual.
 
 use super::*;
+use ::model::options::{Depths, Engine};
 
 /// Within this host, with four streams: reading at 50 MB/s and writing at 40 MB/s.
 fn slow_storage(engines: Vec<EngineRun>) -> Calibration {
@@ -66,4 +67,29 @@ fn what_another_tool_measured_or_other_numbers_of_streams_gave_stands_for_no_usu
     let mut other = slow_storage(faster);
     other.measured[0].runs.iter_mut().for_each(|run| run.streams = 2);
     assert_eq!(chosen(&other).0, "auto");
+}
+
+#[test]
+fn a_queue_that_a_transfer_would_find_by_itself_is_named_where_plain_calls_would_limit() {
+    let of = |plain: f64, queue: f64| {
+        let write = |engine: &str, depth| tried(Part::Write, engine, depth, 40e6);
+        vec![
+            tried(Part::Read, "auto", 0, 50e6),
+            tried(Part::Read, "pread", 0, plain),
+            tried(Part::Read, "uring", 8, queue),
+            write("auto", 0),
+            write("pread", 0),
+            write("uring", 32),
+        ]
+    };
+    let large = DataSet::of([4 << 30; 3].into_iter());
+    let found = choose(&slow_storage(of(5e6, 50e6)), &large, None, &Vec::new).unwrap();
+    assert_eq!((found.engine, found.depths), (Engine::Uring, Depths { read: 8, write: 0 }));
+    assert!((found.prediction.p50 / 40e6 - 1.0).abs() < 0.05, "what it would come to: {}", found.prediction.p50);
+    let told = found.settings.iter().map(|setting| &setting.name[..]).collect::<Vec<_>>();
+    assert_eq!(told, ["streams", "engine", "read-depth", "compress"]);
+    // Plain calls are as fast as all else, or a queue is slower than what it comes to.
+    for (plain, queue) in [(45e6, 50e6), (5e6, 44e6)] {
+        assert_eq!(chosen(&slow_storage(of(plain, queue))).0, "auto");
+    }
 }
