@@ -175,11 +175,11 @@ pub fn data_set(root: &Path, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet, 
 /// Some of the content below a path: from the middle of files, as they come, a little of each.
 pub fn sample(root: &Path) -> Vec<u8> {
     const FILES_MAX: usize = 64;
-    const BYTES_MAX: u64 = 16 << 20;
-    const EACH_MAX: u64 = 1 << 20;
+    const BYTES_MAX: u64 = 4 << 20;
+    const EACH_MAX: u64 = 256 << 10;
     /// As many as storage that answers late has requests of at once.
     const READERS: usize = 8;
-    /// A copy waits for it: from slow storage there is less.
+    /// A copy waits for it, and for 4 MiB to be compressed, 60 ms: from slow storage there is less.
     const TIME_MAX: Duration = Duration::from_millis(100);
     let began = Instant::now();
     let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
