@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 500_000;
 /// Of the record of the past, what is read: the last of it.
 const HISTORY_BYTES_MAX: u64 = 16 << 20;
 
-fn directory() -> Result<PathBuf> {
+pub fn directory() -> Result<PathBuf> {
     Ok(Paths::from_env()?.state.join("calibrations"))
 }
 
@@ -256,7 +256,7 @@ pub fn remember(name: &str, streams: u32) -> Result<()> {
 }
 
 /// Replaces a file of the state directory whole, also while others do: copies that end together remember one endpoint.
-fn replace(file: &Path, text: String) -> std::io::Result<()> {
+pub fn replace(file: &Path, text: String) -> std::io::Result<()> {
     let random = u64::from_ne_bytes(net::random_bytes());
     let beside = file.with_extension(format!("{random:016x}.new"));
     file.parent().map_or(Ok(()), fs::create_dir_all)?;

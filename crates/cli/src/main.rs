@@ -15,6 +15,7 @@ mod selection;
 mod calibrations;
 mod calibrating;
 mod limits;
+mod lossy_paths;
 mod transfer;
 #[cfg(feature = "hub")]
 mod service;

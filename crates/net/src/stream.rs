@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -329,6 +329,12 @@ impl Aborter {
     /// Whether the stream is still held by its owner.
     pub fn is_alive(&self) -> bool {
         self.socket.strong_count() > 0
+    }
+
+    /// The address of the other side; `None` when the connection is gone.
+    pub fn peer(&self) -> Option<IpAddr> {
+        let address = self.socket.upgrade()?.tcp.peer_addr().ok()?;
+        Some(address.ip().to_canonical())
     }
 
     /// What has arrived and was not read here; 0 when the connection is gone.

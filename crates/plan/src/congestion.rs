@@ -11,7 +11,7 @@
 //!    for `CLEAN_US`. Where windows hold it back, twice as many are tried.
 //!
 //! What failed is not tried again for `TABU_US`, four times as long after each failure. If it lost too much, the losses are
-//! congestion all that time.
+//! congestion all that time. Where an earlier job over the same path ended with BBR, the next one begins with the trial.
 //!
 //! Invariants: pure; the clock is the samples'; the same samples give the same decisions; nothing is begun when the job is about to end.
 //!
@@ -21,6 +21,7 @@ use crate::adapt::queue_of;
 use crate::streams::milliseconds;
 use crate::tuner::RTT_US_MIN;
 use crate::window::{LEFT_ROUND_TRIPS, LEFT_US_MIN, Window, shown};
+use serde::{Deserialize, Serialize};
 
 /// Shorter windows are at the mercy of single losses.
 const WINDOW_US_MIN: u64 = 400_000;
@@ -83,7 +84,19 @@ pub struct LossWatch {
     tabu_until_us: u64,
     congestion_until_us: u64,
     failures: u32,
+    finding: Finding,
     story: Vec<String>,
+}
+
+/// What was found out about the losses of a path.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Finding {
+    #[default]
+    Nothing,
+    /// They are its own.
+    Lossy(LossyPath),
+    /// They are not, or BBR does not help.
+    NotLossy,
 }
 
 #[derive(Debug)]
@@ -93,6 +106,9 @@ enum Phase {
         suspicious: u32,
         lost: f64,
     },
+    /// All streams have BBR, on a path that an earlier job knew, until they have found their rates together: one alone takes losses in its
+    /// slow start for the end of the path.
+    Starting(LossyPath),
     Trying(Trial),
     Kept(Kept),
 }
@@ -106,18 +122,23 @@ impl Default for Phase {
 #[derive(Debug)]
 struct Trial {
     from: u32,
+    /// What was carried before.
     rate: f64,
     windows: u32,
+    idle_windows: u32,
     best: f64,
     lost_least: f64,
     path: LossyPath,
 }
 
 /// What a path was taken for when its losses were taken for its own.
-#[derive(Clone, Copy, Debug)]
-struct LossyPath {
-    lost_allowed: f64,
-    rtt_us: u64,
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LossyPath {
+    /// Bytes per second that the host's own congestion control carried.
+    pub rate: f64,
+    /// Share of the segments that may be lost with BBR.
+    pub lost_allowed: f64,
+    pub rtt_us: u64,
 }
 
 impl LossyPath {
@@ -130,8 +151,6 @@ impl LossyPath {
 #[derive(Debug)]
 struct Kept {
     path: LossyPath,
-    /// What was carried before.
-    rate: f64,
     /// Windows in a row in which too much was lost, and too little carried.
     over: u32,
     slow: u32,
@@ -157,13 +176,13 @@ struct Span {
 }
 
 impl LossWatch {
-    /// How many streams work with BBR now; none where all use their host's.
+    /// How many streams may work, with BBR, now; none where all use their host's.
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
     pub fn is_trying(&self) -> bool {
-        matches!(self.phase, Phase::Trying(_))
+        matches!(self.phase, Phase::Starting(_) | Phase::Trying(_))
     }
 
     /// BBR showed that losses with an empty queue are not the path's: they are no reason for more streams either.
@@ -171,9 +190,26 @@ impl LossWatch {
         now_us < self.congestion_until_us
     }
 
+    /// What is known by now, for the next job over the same path.
+    pub fn finding(&self) -> Finding {
+        self.finding
+    }
+
+    /// Begins with what an earlier job found, before anything was sent: it still has to prove itself.
+    pub fn begin_as_known(&mut self, path: LossyPath, check: &dyn Fn() -> Result<(), String>) {
+        if check().is_err() {
+            return;
+        }
+        self.say("BBR from the start, because it helped an earlier copy over this path".to_owned());
+        (self.phase, self.streams) = (Phase::Starting(path), u32::MAX);
+    }
+
     /// A stream has been given BBR: its slow start says nothing.
     pub fn has_changed(&mut self, at_us: u64) {
-        self.settle(at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN);
+        match self.phase {
+            Phase::Starting(_) => self.settle(at_us, SLOW_START_ROUND_TRIPS, SLOW_START_US_MIN),
+            _ => self.settle(at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN),
+        }
     }
 
     /// Takes a sample in, one in some seconds or many in one. `check` says why BBR cannot be used, and is asked once.
@@ -200,6 +236,12 @@ impl LossWatch {
         }
         match std::mem::take(&mut self.phase) {
             Phase::Own { suspicious, lost } => self.suspect(suspicious, lost, &span, check),
+            Phase::Starting(path) if span.is_ending() => self.phase = Phase::Starting(path),
+            Phase::Starting(path) => {
+                self.tell(&span, "one stream has the path for itself");
+                self.streams = 0;
+                self.begin(1, path.rate, path, &span);
+            }
             Phase::Trying(trial) => self.judge(trial, &span),
             Phase::Kept(kept) => self.watch(kept, &span),
         }
@@ -238,32 +280,40 @@ impl LossWatch {
         let share = percent(lost);
         self.tell(span, &format!("BBR for one stream, because {share} of the segments were lost with an empty queue"));
         let lost_allowed = (lost * LOST_FACTOR).max(lost + LOST_MORE);
-        self.begin(1, LossyPath { lost_allowed, rtt_us: span.rtt_us }, span);
+        self.begin(1, span.rate, LossyPath { rate: span.rate, lost_allowed, rtt_us: span.rtt_us }, span);
     }
 
-    fn begin(&mut self, streams: u32, path: LossyPath, span: &Span) {
-        let (from, rate) = (self.streams, span.rate);
+    fn begin(&mut self, streams: u32, rate: f64, path: LossyPath, span: &Span) {
         self.settle(span.at_us, SETTLE_ROUND_TRIPS, SETTLE_US_MIN);
-        self.phase = Phase::Trying(Trial { from, rate, windows: 0, best: 0.0, lost_least: 1.0, path });
+        self.phase = Phase::Trying(Trial::new(self.streams, rate, path));
         self.streams = streams;
     }
 
     fn judge(&mut self, mut trial: Trial, span: &Span) {
         let path = trial.path;
+        let kept = |may_grow| Phase::Kept(Kept { path, over: 0, slow: 0, lost_at_us: span.at_us, may_grow });
         if !span.is_busy {
-            self.phase = Phase::Trying(trial);
+            trial.idle_windows += 1;
+            if trial.idle_windows < TRIAL_WINDOWS {
+                self.phase = Phase::Trying(trial);
+                return;
+            }
+            self.tell(span, "as before, because there was too little to send to judge by");
+            self.streams = trial.from;
+            if trial.from > 0 {
+                self.phase = kept(false);
+            }
             return;
         }
         trial.windows += 1;
         trial.best = trial.best.max(span.rate);
         trial.lost_least = trial.lost_least.min(span.lost);
-        let rate = trial.rate;
-        let kept = |may_grow| Phase::Kept(Kept { path, rate, over: 0, slow: 0, lost_at_us: span.at_us, may_grow });
         if path.was_longer(span) {
             self.outcome(trial.best, trial.lost_least);
             self.back(span, A_QUEUE_STOOD, true);
         } else if span.rate >= GAIN * trial.rate && span.lost <= path.lost_allowed {
             self.outcome(span.rate, span.lost);
+            self.finding = Finding::Lossy(path);
             self.phase = kept(true);
         } else if trial.windows < TRIAL_WINDOWS {
             self.phase = Phase::Trying(trial);
@@ -283,7 +333,7 @@ impl LossWatch {
 
     fn watch(&mut self, mut kept: Kept, span: &Span) {
         kept.over = if span.lost > kept.path.lost_allowed { kept.over + 1 } else { 0 };
-        kept.slow = if span.is_busy && span.rate < kept.rate { kept.slow + 1 } else { 0 };
+        kept.slow = if span.is_busy && span.rate < kept.path.rate { kept.slow + 1 } else { 0 };
         if span.lost > 0.0 {
             kept.lost_at_us = span.at_us;
         }
@@ -295,11 +345,11 @@ impl LossWatch {
             self.back(span, "it carried less than they did", false);
         } else if span.at_us.saturating_sub(kept.lost_at_us) >= CLEAN_US {
             self.tell(span, "the host's again, because nothing is lost any more");
-            self.streams = 0;
+            (self.streams, self.finding) = (0, Finding::NotLossy);
         } else if kept.may_grow && span.do_windows_limit && self.streams < span.streams && !span.is_ending() {
             let streams = self.streams.saturating_mul(2).min(span.streams);
             self.tell(span, &format!("BBR for {streams} streams, because windows held back those that had it"));
-            self.begin(streams, kept.path, span);
+            self.begin(streams, span.rate, kept.path, span);
         } else {
             self.phase = Phase::Kept(kept);
         }
@@ -311,7 +361,7 @@ impl LossWatch {
             self.congestion_until_us = self.tabu_until_us;
         }
         self.failures += 1;
-        self.streams = 0;
+        (self.streams, self.finding) = (0, Finding::NotLossy);
         self.tell(span, &format!("the host's again, because {why}"));
     }
 
@@ -336,6 +386,12 @@ const A_QUEUE_STOOD: &str = "the round trip became shorter: before, others had k
 /// Steps that are remembered, and told.
 const STORY_MAX: usize = 100;
 const STORY_TOLD: usize = 12;
+
+impl Trial {
+    fn new(from: u32, rate: f64, path: LossyPath) -> Trial {
+        Trial { from, rate, windows: 0, idle_windows: 0, best: 0.0, lost_least: 1.0, path }
+    }
+}
 
 impl Span {
     fn new(from: &Sent, to: &Sent, queue_us: u64) -> Span {

@@ -169,6 +169,48 @@ fn where_windows_hold_it_back_more_streams_have_it_as_long_as_they_bring_more() 
     assert_eq!(run.changes.iter().map(|(_, streams)| *streams).collect::<Vec<_>>(), [1, 2, 1]);
 }
 
+/// A job that begins with what an earlier one found.
+fn known(path: &Path, seconds: f64) -> Run {
+    let Finding::Lossy(found) = run(&lossy(), 20.0).watch.finding() else { panic!("nothing was found") };
+    let mut run = Run::default();
+    run.watch.begin_as_known(found, &|| Ok(()));
+    run.on(path, seconds);
+    run
+}
+
+#[test]
+fn what_an_earlier_job_found_is_used_from_the_start_and_goes_where_it_is_wrong() {
+    let run = known(&lossy(), 20.0);
+    let [(at, 1)] = run.changes[..] else { panic!("{:?}", run.changes) };
+    assert!(at < 1.5 && !run.watch.is_trying(), "all have it until they know their rates: {at}");
+    assert!(matches!(run.watch.finding(), Finding::Lossy(_)));
+    for wrong in [short_queue(), Path { bbr: (310.0 * MBIT, 0.001), ..lossy() }, Path { rtt_us: RTT_US / 2, ..lossy() }]
+    {
+        let run = known(&wrong, 5.0);
+        assert_eq!((run.watch.streams(), run.watch.finding()), (0, Finding::NotLossy));
+    }
+    // In two seconds nothing can be found out, and what was known stays.
+    assert_eq!(known(&short_queue(), 1.5).watch.finding(), Finding::Nothing);
+    let mut refused = LossWatch::default();
+    let Finding::Lossy(found) = run.watch.finding() else { unreachable!() };
+    refused.begin_as_known(found, &|| Err("not allowed".to_owned()));
+    assert!(refused.streams() == 0 && refused.note().is_none());
+}
+
+#[test]
+fn where_there_is_too_little_to_send_nothing_is_judged_and_streams_are_tuned_again() {
+    let Finding::Lossy(found) = run(&lossy(), 20.0).watch.finding() else { panic!("nothing was found") };
+    let mut idle = LossWatch::default();
+    idle.begin_as_known(found, &|| Ok(()));
+    for step in 1..200_u64 {
+        let (at_us, bytes) = (step * 50_000, step * 1_000_000);
+        let sent = Sent { at_us, bytes, segments: step * 700, rtt_us_min: RTT_US, rtt_us: RTT_US, ..Sent::default() };
+        idle.step(&Sent { streams: 8, busy_us: at_us / 10, ..sent }, &|| Ok(()));
+    }
+    assert!(!idle.is_trying() && idle.streams() == 0);
+    assert_eq!(idle.finding(), Finding::Nothing);
+}
+
 #[test]
 fn a_job_that_is_about_to_end_and_a_path_within_a_room_are_left_alone() {
     let mut ending = Run { left_bytes: Some((100.0 * MBIT) as u64), ..Run::default() };

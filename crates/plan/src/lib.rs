@@ -32,7 +32,7 @@ pub mod calibration;
 
 pub use adapt::{Adaptation, Log, StreamSample};
 pub use bottleneck::{Observed, bottleneck};
-pub use congestion::{LossWatch, Sent};
+pub use congestion::{Finding, LossWatch, LossyPath, Sent};
 pub use giving_way::GivingWay;
 pub use path_trial::{PathStep, PathTrials};
 pub use streams::{STREAMS_CHOSEN_MAX, StreamChoice, StreamInputs, stream_table, streams};

@@ -82,6 +82,7 @@ fn start(
     interrupt: &Interrupt,
     events: Option<Arc<Events>>,
 ) -> Result<(Transfer, Arc<Shown>)> {
+    crate::lossy_paths::recall();
     let shown = Arc::new(Shown::new(request, events));
     request.spec.memory_bytes.into_iter().for_each(crate::stores::grant);
     let for_input = interrupt.clone();
@@ -102,6 +103,7 @@ fn start(
 
 fn finished(mut ended: Ended, shown: &Shown, request: &Request, interrupt: &Interrupt) -> Finished {
     shown.finish();
+    crate::lossy_paths::remember();
     let error = ended.error.take().map(|error| told(error, request, interrupt));
     let durable = ended.report.as_ref().map_or_else(String::new, |report| report.durable.clone());
     Finished { ended, error, durable }

@@ -3,11 +3,13 @@
 //!
 //! Not here: when that is tried and kept (`plan::LossWatch`), what a client may ask for (`congestion`).
 
+use super::lossy_paths;
 use super::watch::StreamWatch;
 use crate::sender::{Said, SendJob};
 use model::Class;
 use net::socket;
 use plan::{LossWatch, Sent};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(40);
 /// Looks after the congestion control of a sender's streams, as long as they are on one path.
 pub(super) struct Follower {
     began: Instant,
+    /// Of the other side.
+    address: Option<IpAddr>,
     state: Mutex<State>,
 }
 
@@ -34,9 +38,9 @@ struct State {
 
 impl Follower {
     /// For a job that sends, as long as nobody chose a congestion control or asked it to be modest.
-    pub fn of(job: &SendJob) -> Option<Follower> {
+    pub fn of(job: &SendJob, address: Option<IpAddr>) -> Option<Follower> {
         let is_free = job.options.congestion.is_none() && job.options.class != Some(Class::Low);
-        is_free.then(|| Follower { began: Instant::now(), state: Mutex::default() })
+        is_free.then(|| Follower { began: Instant::now(), address, state: Mutex::default() })
     }
 
     /// Looks at what was lost lately, and has streams changed where it is time for that.
@@ -49,6 +53,10 @@ impl Follower {
         state.looked = Some(now);
         if state.own.is_empty() {
             state.own.clone_from(&job.progress.congestion.lock().unwrap());
+            if let Some(path) = self.address.and_then(lossy_paths::known).filter(|_| !state.own.is_empty()) {
+                let State { own, losses, .. } = &mut *state;
+                losses.begin_as_known(path, &|| socket::check_change(own, BBR));
+            }
         }
         if state.own.is_empty() || state.own.starts_with(BBR) {
             return;
@@ -60,16 +68,18 @@ impl Follower {
             *losses = LossWatch::default();
         } else {
             losses.step(&sent(watch, job, at_us), &|| socket::check_change(own, BBR));
+            self.address.into_iter().for_each(|address| lossy_paths::note(address, losses.finding()));
         }
         // All have it: what stands in the sockets of those that are to rest would take long without.
         let has_bbr = losses.streams() > 0;
         let was_restarted = *is_restarted;
         let has_changed = watch.use_congestion(has_bbr.then_some(BBR));
-        *is_restarted &= has_bbr && !has_changed;
-        if has_bbr && !has_changed && !*is_restarted {
+        let do_others_rest = has_bbr && losses.streams() < u32::MAX;
+        *is_restarted &= do_others_rest && !has_changed;
+        if do_others_rest && !has_changed && !*is_restarted {
             *is_restarted = watch.restart_congestion(BBR, losses.streams() as usize);
         }
-        if has_changed || has_bbr && !was_restarted && *is_restarted {
+        if has_changed || !was_restarted && *is_restarted {
             losses.has_changed(at_us);
         }
         *job.progress.congestion.lock().unwrap() = if has_bbr { BBR } else { own.as_str() }.to_owned();

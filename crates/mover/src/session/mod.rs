@@ -34,6 +34,7 @@ mod server;
 mod review;
 mod liveness;
 mod losses;
+pub mod lossy_paths;
 mod sample;
 mod congestion;
 mod watch;
@@ -186,7 +187,9 @@ impl Session {
     pub fn add_job(&self, number: u32, job: Job) -> Arc<Running> {
         job.restrict(self.features.load(Relaxed));
         let losses = match &job {
-            Job::Send(job) if !self.is_congestion_chosen.load(Relaxed) => Follower::of(job),
+            Job::Send(job) if !self.is_congestion_chosen.load(Relaxed) => {
+                Follower::of(job, self.connection.get().and_then(Aborter::peer))
+            }
             _ => None,
         };
         let running = Arc::new(Running {
