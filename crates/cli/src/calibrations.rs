@@ -8,11 +8,12 @@ use crate::output::shown;
 use daemon::Paths;
 use model::{Exit, Location};
 use plan::calibration::{Calibration, Circumstances, DataSet};
+use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{IoSliceMut, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -199,11 +200,11 @@ pub fn sample(root: &Path) -> Vec<u8> {
             }
         }
     }
-    let next = AtomicUsize::new(0);
+    let (next, began) = (AtomicUsize::new(0), Instant::now());
     let read = || {
         let mut content = Vec::new();
-        while began.elapsed() <= TIME_MAX
-            && let Some((path, start, length)) = parts.get(next.fetch_add(1, Relaxed))
+        while let Some((path, start, length)) = parts.get(next.fetch_add(1, Relaxed))
+            && (content.is_empty() || began.elapsed() <= TIME_MAX)
         {
             let mut part = vec![0; *length as usize];
             let count = fs::File::open(path).and_then(|file| file.read_at(&mut part, *start)).unwrap_or_default();
@@ -212,9 +213,35 @@ pub fn sample(root: &Path) -> Vec<u8> {
         content
     };
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS.min(parts.len())).map(|_| scope.spawn(read)).collect();
-        readers.into_iter().flat_map(|reader| reader.join().unwrap_or_default()).collect()
+        let spawn = |_| std::thread::Builder::new().name("sample".to_owned()).spawn_scoped(scope, read).ok();
+        let readers: Vec<_> = (1..READERS.min(parts.len())).filter_map(spawn).collect();
+        let mut content = read();
+        content.extend(readers.into_iter().flat_map(|reader| reader.join().unwrap_or_default()));
+        content
     })
+}
+
+/// Whether most of what is below a path lies in the page cache, by a look at the middle of some files.
+pub fn is_cached(root: &Path) -> bool {
+    const FILES_MAX: usize = 16;
+    let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    let (mut seen, mut cached, mut left) = (0, 0, vec![root.to_owned()]);
+    while let Some(path) = left.pop().filter(|_| seen < FILES_MAX) {
+        let Ok(found) = fs::metadata(&path) else { continue };
+        if found.is_dir() {
+            let below = fs::read_dir(&path).into_iter().flatten().flatten().take(ENTRIES_MAX);
+            left.extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())).map(|e| e.path()));
+        } else if found.is_file() && found.len() > 0 {
+            let mut byte = [0];
+            let look = |file: fs::File| {
+                let into = &mut [IoSliceMut::new(&mut byte)];
+                Ok(rustix::io::preadv2(&file, into, found.len() / 2, ReadWriteFlags::NOWAIT)?)
+            };
+            seen += 1;
+            cached += usize::from(fs::File::open(&path).and_then(look).is_ok_and(|count| count > 0));
+        }
+    }
+    cached * 2 > seen
 }
 
 /// Streams that a copy to or from an endpoint came to, for the next one.

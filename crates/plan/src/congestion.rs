@@ -11,7 +11,8 @@
 //!    for `CLEAN_US`. Where windows hold it back, twice as many are tried.
 //!
 //! What failed is not tried again for `TABU_US`, four times as long after each failure. If it lost too much, the losses are
-//! congestion all that time. Where an earlier job over the same path ended with BBR, the next one begins with the trial.
+//! congestion all that time. Where an earlier job over the same path kept BBR, the next one begins with it on all streams, and with the
+//! trial after their slow start.
 //!
 //! Invariants: pure; the clock is the samples'; the same samples give the same decisions; nothing is begun when the job is about to end.
 //!
@@ -85,6 +86,8 @@ pub struct LossWatch {
     congestion_until_us: u64,
     failures: u32,
     finding: Finding,
+    /// The trial began with what an earlier job found.
+    is_known: bool,
     story: Vec<String>,
 }
 
@@ -195,7 +198,12 @@ impl LossWatch {
         self.finding
     }
 
-    /// Begins with what an earlier job found, before anything was sent: it still has to prove itself.
+    /// One stream works, or a few do, and those that are left rest.
+    pub fn do_others_rest(&self) -> bool {
+        (1..u32::MAX).contains(&self.streams)
+    }
+
+    /// Begins with what an earlier job found, before the first sample: it still has to prove itself.
     pub fn begin_as_known(&mut self, path: LossyPath, check: &dyn Fn() -> Result<(), String>) {
         if check().is_err() {
             return;
@@ -238,9 +246,10 @@ impl LossWatch {
             Phase::Own { suspicious, lost } => self.suspect(suspicious, lost, &span, check),
             Phase::Starting(path) if span.is_ending() => self.phase = Phase::Starting(path),
             Phase::Starting(path) => {
-                self.tell(&span, "one stream has the path for itself");
+                self.tell(&span, "only one stream goes on");
                 self.streams = 0;
                 self.begin(1, path.rate, path, &span);
+                self.is_known = true;
             }
             Phase::Trying(trial) => self.judge(trial, &span),
             Phase::Kept(kept) => self.watch(kept, &span),
@@ -299,6 +308,7 @@ impl LossWatch {
                 return;
             }
             self.tell(span, "as before, because there was too little to send to judge by");
+            self.tabu_until_us = span.at_us.saturating_add(TABU_US);
             self.streams = trial.from;
             if trial.from > 0 {
                 self.phase = kept(false);
@@ -308,7 +318,12 @@ impl LossWatch {
         trial.windows += 1;
         trial.best = trial.best.max(span.rate);
         trial.lost_least = trial.lost_least.min(span.lost);
-        if path.was_longer(span) {
+        let is_known = std::mem::take(&mut self.is_known);
+        if path.was_longer(span) && is_known {
+            // It is another one since: no more is known than before.
+            self.tell(span, "the host's again, because the round trip is shorter than it was");
+            (self.streams, self.finding) = (0, Finding::NotLossy);
+        } else if path.was_longer(span) {
             self.outcome(trial.best, trial.lost_least);
             self.back(span, A_QUEUE_STOOD, true);
         } else if span.rate >= GAIN * trial.rate && span.lost <= path.lost_allowed {

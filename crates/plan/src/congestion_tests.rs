@@ -184,12 +184,15 @@ fn what_an_earlier_job_found_is_used_from_the_start_and_goes_where_it_is_wrong()
     let [(at, 1)] = run.changes[..] else { panic!("{:?}", run.changes) };
     assert!(at < 1.5 && !run.watch.is_trying(), "all have it until they know their rates: {at}");
     assert!(matches!(run.watch.finding(), Finding::Lossy(_)));
-    for wrong in [short_queue(), Path { bbr: (310.0 * MBIT, 0.001), ..lossy() }, Path { rtt_us: RTT_US / 2, ..lossy() }]
-    {
+    for wrong in [short_queue(), Path { bbr: (310.0 * MBIT, 0.001), ..lossy() }] {
         let run = known(&wrong, 5.0);
         assert_eq!((run.watch.streams(), run.watch.finding()), (0, Finding::NotLossy));
     }
-    // In two seconds nothing can be found out, and what was known stays.
+    // A path with another round trip is a new one, and finds out at once.
+    let run = known(&Path { rtt_us: RTT_US / 2, ..lossy() }, 20.0);
+    assert!(run.watch.note().unwrap().contains("the round trip is shorter than it was"));
+    assert!(run.watch.streams() == 1 && matches!(run.watch.finding(), Finding::Lossy(_)));
+    // In a second and a half nothing can be found out, and what was known stays.
     assert_eq!(known(&short_queue(), 1.5).watch.finding(), Finding::Nothing);
     let mut refused = LossWatch::default();
     let Finding::Lossy(found) = run.watch.finding() else { unreachable!() };

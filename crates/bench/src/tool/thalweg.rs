@@ -58,6 +58,11 @@ impl Thalweg {
         bed.workspace.join(format!("{}-{role}", self.variant.label))
     }
 
+    /// Each copy finds out by itself whether its path loses: the one before may have had another path to the same address.
+    fn forget_lossy_paths(&self, bed: &Bed) {
+        let _ = std::fs::remove_file(self.home(bed, "client").join("state_home/thalweg/calibrations/lossy.paths.json"));
+    }
+
     fn ticket(&self, bed: &Bed) -> PathBuf {
         self.home(bed, "server").join("ticket")
     }
@@ -157,6 +162,7 @@ impl Tool for Thalweg {
     }
 
     fn client(&self, bed: &Bed, set: &Set, delivery: &Path) -> Command {
+        self.forget_lossy_paths(bed);
         let mut command = self.command(bed, "client", &["cp", "--json"]);
         command.args(&self.variant.cp_args);
         if set.is_synthetic() {

@@ -14,6 +14,7 @@ use model::files::{Doomed, Found, Question};
 use model::name::Escaped;
 use model::options::{Depths, Engine};
 use model::{Exit, FailureKind, Location};
+use mover::session::lossy_paths;
 use plan::calibration::{EngineRun, Measured, Part, Run, Steady, bytes_of};
 use std::cell::Cell;
 use std::path::Path;
@@ -377,6 +378,8 @@ impl<'a> Prober<'a> {
         (request.spec.options.engine, request.spec.options.depths) = self.storage;
         let (began, cpu) = (Instant::now(), processor_seconds());
         let mut looks = Vec::new();
+        // What one run finds of the path would change those after it.
+        lossy_paths::forget();
         let finished = transfer::run_observed(&request, began, &self.places.interrupt, &mut |observed| {
             looks.extend(observed.sample.as_ref().map(|sample| (sample.seconds, sample.counts.bytes_done)));
         })?;

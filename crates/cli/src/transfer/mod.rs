@@ -44,7 +44,10 @@ pub fn run(
         return ordered.run(request, started, interrupt, events);
     }
     let peers = Reachable::new(request.ssh.clone());
-    run_to(Arc::new(peers), request, started, interrupt, events)
+    crate::lossy_paths::recall();
+    let finished = run_to(Arc::new(peers), request, started, interrupt, events);
+    crate::lossy_paths::remember();
+    finished
 }
 
 /// Runs a plain request to its end, and looks at it every few hundredths of a second.
@@ -82,7 +85,6 @@ fn start(
     interrupt: &Interrupt,
     events: Option<Arc<Events>>,
 ) -> Result<(Transfer, Arc<Shown>)> {
-    crate::lossy_paths::recall();
     let shown = Arc::new(Shown::new(request, events));
     request.spec.memory_bytes.into_iter().for_each(crate::stores::grant);
     let for_input = interrupt.clone();
@@ -103,7 +105,6 @@ fn start(
 
 fn finished(mut ended: Ended, shown: &Shown, request: &Request, interrupt: &Interrupt) -> Finished {
     shown.finish();
-    crate::lossy_paths::remember();
     let error = ended.error.take().map(|error| told(error, request, interrupt));
     let durable = ended.report.as_ref().map_or_else(String::new, |report| report.durable.clone());
     Finished { ended, error, durable }

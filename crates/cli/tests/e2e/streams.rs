@@ -78,6 +78,9 @@ fn a_lossy_path_gets_a_stream_with_bbr_where_nobody_chose_in_both_directions() {
     let note = if here { "BBR for one stream, because" } else { "this kernel has not loaded bbr" };
     assert!(pushed["notes"].to_string().contains(note), "{pushed}");
     assert_eq!([used(here), used(there)], [pushed["cc"].as_str().unwrap(), pulled["cc"].as_str().unwrap()], "{pulled}");
+    // The next copy to that address begins with what this one kept.
+    let again = bed.run(&lab.at("a", &["cp", "--json", "gen:1x16MiB", "far:null:"])).succeeded().done();
+    assert_eq!(again["notes"].to_string().contains("BBR from the start, because"), here, "{again}");
     // The laboratory's routes name another one, which connections take before one can be set.
     let asked = bed.run(&lab.at("a", &["cp", "--json", "--cc=reno", "gen:1x1MiB", "far:null:"])).succeeded().done();
     assert_eq!(asked["cc"], "reno", "{asked}");

@@ -8,7 +8,7 @@ use super::watch::StreamWatch;
 use crate::sender::{Said, SendJob};
 use model::Class;
 use net::socket;
-use plan::{LossWatch, Sent};
+use plan::{Finding, LossWatch, Sent};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ struct State {
     /// What streams have of themselves.
     own: String,
     losses: LossWatch,
+    /// What later jobs were told of it.
+    noted: Finding,
     /// The streams that work have begun anew since the others rest.
     is_restarted: bool,
 }
@@ -53,28 +55,34 @@ impl Follower {
         state.looked = Some(now);
         if state.own.is_empty() {
             state.own.clone_from(&job.progress.congestion.lock().unwrap());
-            if let Some(path) = self.address.and_then(lossy_paths::known).filter(|_| !state.own.is_empty()) {
-                let State { own, losses, .. } = &mut *state;
+            if state.own.is_empty() || state.own.starts_with(BBR) {
+                return;
+            }
+            let State { own, losses, .. } = &mut *state;
+            if let Some(path) = self.address.and_then(lossy_paths::known) {
                 losses.begin_as_known(path, &|| socket::check_change(own, BBR));
             }
         }
-        if state.own.is_empty() || state.own.starts_with(BBR) {
+        if state.own.starts_with(BBR) {
             return;
         }
         let at_us = self.now_us();
-        let State { own, losses, is_restarted, .. } = &mut *state;
+        let State { own, losses, is_restarted, noted, .. } = &mut *state;
         // Lanes on several paths are told apart by what they carry: none of them may rest.
         if watch.has_several_ways() {
             *losses = LossWatch::default();
         } else {
             losses.step(&sent(watch, job, at_us), &|| socket::check_change(own, BBR));
-            self.address.into_iter().for_each(|address| lossy_paths::note(address, losses.finding()));
+            let finding = losses.finding();
+            if let Some(address) = self.address.filter(|_| std::mem::replace(noted, finding) != finding) {
+                lossy_paths::note(address, finding);
+            }
         }
         // All have it: what stands in the sockets of those that are to rest would take long without.
         let has_bbr = losses.streams() > 0;
         let was_restarted = *is_restarted;
         let has_changed = watch.use_congestion(has_bbr.then_some(BBR));
-        let do_others_rest = has_bbr && losses.streams() < u32::MAX;
+        let do_others_rest = losses.do_others_rest();
         *is_restarted &= do_others_rest && !has_changed;
         if do_others_rest && !has_changed && !*is_restarted {
             *is_restarted = watch.restart_congestion(BBR, losses.streams() as usize);
@@ -83,7 +91,7 @@ impl Follower {
             losses.has_changed(at_us);
         }
         *job.progress.congestion.lock().unwrap() = if has_bbr { BBR } else { own.as_str() }.to_owned();
-        job.limit_working(Said::ForLosses, losses.streams());
+        job.limit_working(Said::ForLosses, if do_others_rest { losses.streams() } else { 0 });
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,6 +133,7 @@ fn sent(watch: &StreamWatch, job: &SendJob, at_us: u64) -> Sent {
         rtt_var_us: flow.rtt_var_us,
         busy_us: facts.busy_us,
         window_limited_us: facts.receive_window_limited_us.saturating_add(facts.send_buffer_limited_us),
-        left_bytes: job.progress.snapshot().left_bytes(),
+        // How much a pipe still has is not known.
+        left_bytes: if job.is_sequential() { None } else { job.progress.snapshot().left_bytes() },
     }
 }

@@ -1,6 +1,7 @@
 //! Paths that lose by themselves, as jobs of this process found them, for those that come later.
 //!
-//! Invariants: at most `PATHS_MAX` are known, the latest; what is older than `AGE_MAX` is not.
+//! Invariants: at most `PATHS_MAX` are known, the latest; what was found before `AGE_MAX` is not, however often it was used: what is found
+//! anew is measured anew.
 //!
 //! Not here: what makes a path one of them (`plan::LossWatch`), keeping them from one process to the next (`cli`).
 
@@ -11,7 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const PATHS_MAX: usize = 1_000;
-const AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
+const AGE_MAX: Duration = Duration::from_secs(86_400);
+/// More is lost on no path that a trial keeps.
+const LOST_MAX: f64 = 0.5;
 
 /// Paths by the address at their other end, with when each was found, in seconds since 1970.
 pub type Paths = BTreeMap<IpAddr, (u64, LossyPath)>;
@@ -25,16 +28,29 @@ struct Memory {
 
 static MEMORY: Mutex<Memory> = Mutex::new(Memory { paths: BTreeMap::new(), news: BTreeMap::new() });
 
-/// Takes over what an earlier process knew.
+/// Takes over what an earlier process knew, as far as it makes sense.
 pub fn learn(paths: Paths) {
+    let now = now();
     let mut memory = memory();
-    memory.paths.extend(paths);
+    for (address, known) in paths.into_iter().filter(|(_, known)| is_good(known, now)) {
+        let kept = memory.paths.entry(address).or_insert(known);
+        *kept = if kept.0 < known.0 { known } else { *kept };
+    }
     forget_the_oldest(&mut memory.paths);
 }
 
-/// Changes what an earlier process knew by what was found in this one; false where that was nothing.
+/// Forgets all, where each job is to find out by itself.
+pub fn forget() {
+    *memory() = Memory::default();
+}
+
+fn is_good((time, path): &(u64, LossyPath), now: u64) -> bool {
+    *time <= now && path.rate > 0.0 && (0.0..=LOST_MAX).contains(&path.lost_allowed)
+}
+
+/// Changes what an earlier process knew by what was found in this one since the last time; false where that was nothing.
 pub fn update(paths: &mut Paths) -> bool {
-    let news = memory().news.clone();
+    let news = std::mem::take(&mut memory().news);
     for (address, known) in &news {
         match known {
             Some(known) => drop(paths.insert(*address, *known)),
@@ -58,14 +74,16 @@ pub(super) fn note(address: IpAddr, finding: Finding) {
         Finding::NotLossy => None,
     };
     let mut memory = memory();
-    let is_news = match known {
-        Some(known) => memory.paths.insert(address, known).is_none_or(|before| before != known),
-        None => memory.paths.remove(&address).is_some(),
-    };
-    if is_news {
-        memory.news.insert(address, known);
-        forget_the_oldest(&mut memory.paths);
+    match known {
+        Some((_, path)) if memory.paths.get(&address).is_some_and(|(_, before)| *before == path) => return,
+        Some(known) => drop(memory.paths.insert(address, known)),
+        None => drop(memory.paths.remove(&address)),
     }
+    // An endpoint tells nobody.
+    if memory.news.len() < PATHS_MAX {
+        memory.news.insert(address, known);
+    }
+    forget_the_oldest(&mut memory.paths);
 }
 
 fn forget_the_oldest(paths: &mut Paths) {
@@ -98,6 +116,7 @@ mod tests {
         assert_eq!(known(address), Some(PATH));
         let mut kept = Paths::new();
         assert!(update(&mut kept) && kept[&address].1 == PATH);
+        assert!(!update(&mut Paths::new()), "it was told");
         note(address, Finding::NotLossy);
         assert_eq!(known(address), None);
         assert!(update(&mut kept) && !kept.contains_key(&address));
@@ -106,8 +125,13 @@ mod tests {
     #[test]
     fn what_is_old_is_not_known_and_the_oldest_are_forgotten() {
         let address: IpAddr = "192.0.2.2".parse().unwrap();
-        learn([(address, (now() - AGE_MAX.as_secs(), PATH))].into());
-        assert_eq!(known(address), None);
+        let odd = LossyPath { lost_allowed: 9.0, ..PATH };
+        for known_before in [(now() - AGE_MAX.as_secs(), PATH), (now() + 60, PATH), (now(), odd)] {
+            learn([(address, known_before)].into());
+            assert_eq!(known(address), None, "{known_before:?}");
+        }
+        learn([(address, (now() - 60, PATH))].into());
+        assert_eq!(known(address), Some(PATH));
         let of = |n: u32| (IpAddr::from((n + (10 << 24)).to_be_bytes()), (n.into(), PATH));
         let mut paths: Paths = (0..PATHS_MAX as u32 + 3).map(of).collect();
         forget_the_oldest(&mut paths);

@@ -16,7 +16,7 @@ pub use import::import;
 pub use level::is_behind;
 pub use predict::{DataSet, Prediction, candidates, predict};
 pub use ramp::warm_up_seconds;
-pub use settings::{Chosen, Compressed, Setting, choose};
+pub use settings::{Chosen, Compressed, Content, Setting, choose};
 pub use written::{
     Calibration, Circumstances, Curve, EngineRun, Measured, Part, Run, Steady, Unusable, VERSION, bytes_of, median,
 };

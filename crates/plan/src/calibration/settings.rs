@@ -33,6 +33,14 @@ pub struct Compressed {
     pub sample_bytes: u64,
 }
 
+/// What can be asked of the source itself; each takes a while.
+pub struct Content<'a> {
+    /// Reading them takes as long as the source's storage does.
+    pub samples: &'a dyn Fn() -> Vec<Compressed>,
+    /// It would be read from memory, and not as calibrated.
+    pub is_cached: &'a dyn Fn() -> bool,
+}
+
 /// What a transfer is to be done with.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chosen {
@@ -43,13 +51,12 @@ pub struct Chosen {
     pub settings: Vec<Setting>,
 }
 
-/// Chooses settings for a data set. `streams` are those that were asked for. Samples are only taken where compression may help:
-/// reading them takes as long as the source's storage does.
+/// Chooses settings for a data set. `streams` are those that were asked for. Samples are only taken where compression may help.
 pub fn choose(
     calibration: &Calibration,
     data: &DataSet,
     streams: Option<u32>,
-    samples: &dyn Fn() -> Vec<Compressed>,
+    content: &Content<'_>,
 ) -> Result<Chosen, Unusable> {
     let plain = predict_with(calibration, data, streams, &Gains::default())?;
     let as_it_is = Storage::as_it_is(of_storage_as_it_is(calibration, &plain));
@@ -62,12 +69,12 @@ pub fn choose(
         }
     }
     if storage.engine == Engine::Auto
-        && let Some(queue) = queue_at_once(calibration, prediction.p50)
+        && let Some(queue) = queue_at_once(calibration, prediction.p50, content.is_cached)
     {
         storage = queue;
     }
     let (compression, of_compression) =
-        compression(calibration, data, streams, samples, &mut prediction, &storage.gains)?;
+        compression(calibration, data, streams, content.samples, &mut prediction, &storage.gains)?;
     let mut settings = vec![of_streams(&prediction, streams, calibration.usual_streams)];
     settings.extend(storage.settings);
     settings.push(of_compression);
@@ -155,23 +162,25 @@ fn faster_storage(calibration: &Calibration) -> Option<Storage> {
 
 /// The queue, where a transfer would come to it by itself and loses time until then: plain calls, with which it begins, are slower than
 /// what is expected of the whole.
-fn queue_at_once(calibration: &Calibration, expected: f64) -> Option<Storage> {
+fn queue_at_once(calibration: &Calibration, expected: f64, is_cached: &dyn Fn() -> bool) -> Option<Storage> {
     let (mut depths, mut slow) = ([0; 2], Vec::new());
     for (part, depth) in [Part::Read, Part::Write].into_iter().zip(&mut depths) {
         let queued = best_depth(calibration, part, Engine::Uring)?;
-        if queued.1 * WORTH < median(usual_rates(calibration, part))? {
+        let usual = median(usual_rates(calibration, part))?;
+        if queued.1 * WORTH < usual {
             return None;
         }
-        let plain = median(rates(calibration, part, Engine::Plain, 0));
-        if let Some(plain) = plain.filter(|plain| plain * WORTH < expected) {
+        // What it would come to is not plain calls, and these would limit.
+        let is_slow = |plain: &f64| plain * WORTH < expected.min(usual).min(queued.1);
+        if let Some(plain) = median(rates(calibration, part, Engine::Plain, 0)).filter(is_slow) {
             *depth = queued.0;
             slow.push(format!("plain calls {} {}", if part == Part::Read { "read" } else { "write" }, shown(plain)));
         }
     }
-    if slow.is_empty() {
+    if slow.is_empty() || depths[0] > 0 && is_cached() {
         return None;
     }
-    let why = format!("{}; without a plan, the queue is found only after the start", slow.join(", "));
+    let why = format!("{}, and a copy without a plan changes to io_uring only after it has begun", slow.join(", "));
     let depths = Depths { read: depths[0], write: depths[1] };
     let settings = of_engine(Engine::Uring, &depths, why);
     Some(Storage { engine: Engine::Uring, depths, gains: Gains::default(), settings })

@@ -11,6 +11,11 @@ fn run(streams: u32, files: u64, file_bytes: u64, rate: f64) -> Run {
 }
 
 /// A network of 100 MB/s a stream up to 300, storage that takes 250 MB/s at most, 2,000 small files a second.
+/// Of a source that is not in memory.
+fn sampled(samples: &dyn Fn() -> Vec<Compressed>) -> Content<'_> {
+    Content { samples, is_cached: &|| false }
+}
+
 fn calibration() -> Calibration {
     let network = [(1, 100e6), (2, 200e6), (4, 300e6), (8, 300e6)];
     let write = [(1, 180e6), (2, 240e6), (4, 250e6), (8, 200e6)];
@@ -280,7 +285,7 @@ fn compression_is_judged_at_every_number_of_streams_and_speeds_no_storage_up() {
     let runs = |rates: [f64; 3]| [1, 2, 4].into_iter().zip(rates).map(|(n, rate)| run(n, 1, 1 << 28, rate)).collect();
     let network = Measured::new(Part::Network, runs([100e6, 100e6, 100e6]));
     let alone = Calibration { measured: vec![network.clone()], small_files: None, ..calibration() };
-    let chosen = choose(&alone, &large, None, &|| vec![sample]).unwrap();
+    let chosen = choose(&alone, &large, None, &sampled(&|| vec![sample])).unwrap();
     // Plain copies need one stream; compressing takes four processors.
     let streams = chosen.prediction.streams;
     assert_eq!((chosen.compression.to_string().as_str(), streams), ("auto", 4), "{:?}", chosen.settings);
@@ -288,14 +293,14 @@ fn compression_is_judged_at_every_number_of_streams_and_speeds_no_storage_up() {
     // What lies behind was seen to write at 100 MB/s: more is possible, and not expected.
     let write = Measured::new(Part::Write, runs([100e6, 100e6, 100e6]));
     let behind = Calibration { measured: vec![network, write], ..alone };
-    let chosen = choose(&behind, &large, None, &|| vec![sample]).unwrap();
+    let chosen = choose(&behind, &large, None, &sampled(&|| vec![sample])).unwrap();
     let found = &chosen.prediction;
     assert_eq!(chosen.compression.to_string(), "auto", "{:?}", chosen.settings);
     // Where it cannot help, nobody looks.
     let read = Measured::new(Part::Read, runs([50e6, 50e6, 50e6]));
     let mut slow = behind.clone();
     slow.measured.push(read);
-    choose(&slow, &large, None, &|| panic!("a sample was read")).unwrap();
+    choose(&slow, &large, None, &sampled(&|| panic!("a sample was read"))).unwrap();
     assert!((found.p50 / 100e6 - 1.0).abs() < 0.05 && found.p95 > 300e6, "{found:?}");
 }
 

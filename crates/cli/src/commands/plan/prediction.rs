@@ -9,8 +9,8 @@ use model::options::{Compression, Depths, Engine, Fsync, Verify};
 use model::quantity::{ByteCount, Rate, duration};
 use model::{Exit, Location, TransferOptions, TransferSpec};
 use plan::calibration::{
-    Calibration, Chosen, Compressed, DataSet, Part, Prediction, Setting, Unusable, candidates, choose, is_behind,
-    predict,
+    Calibration, Chosen, Compressed, Content, DataSet, Part, Prediction, Setting, Unusable, candidates, choose,
+    is_behind, predict,
 };
 use plan::graph::{Change, Graph};
 use serde::Serialize;
@@ -127,7 +127,9 @@ impl Ends {
     pub fn predict(&self, streams: Option<u32>) -> Result<Planned> {
         let of = &self.calibration.of;
         let samples = || self.samples.get_or_init(|| samples(&self.source)).clone();
-        let found = choose(&self.calibration, &self.data, streams, &samples).map_err(|e| unusable(of, &e))?;
+        let is_cached = || matches!(self.source, Location::Local(_)) && calibrations::is_cached(local(&self.source));
+        let content = Content { samples: &samples, is_cached: &is_cached };
+        let found = choose(&self.calibration, &self.data, streams, &content).map_err(|e| unusable(of, &e))?;
         let Chosen { prediction, settings, .. } = found;
         let Prediction { streams, p5, p50, p95, bottlenecks, .. } = prediction;
         Ok(Planned {
@@ -207,12 +209,16 @@ fn in_part(source: &Location) -> String {
     format!("{source} holds more files than were examined: the plan covers those only")
 }
 
+fn local(source: &Location) -> &Path {
+    Path::new(OsStr::from_bytes(source.path()))
+}
+
 /// A sample of a source's content, compressed; nothing where there is none to read.
 fn samples(source: &Location) -> Vec<Compressed> {
     if !matches!(source, Location::Local(_)) {
         return Vec::new();
     }
-    let content = calibrations::sample(Path::new(OsStr::from_bytes(source.path())));
+    let content = calibrations::sample(local(source));
     let sample_bytes = content.len() as u64;
     let compressed = |(bytes, time): (u64, Duration)| Compressed {
         ratio: bytes as f64 / sample_bytes as f64,

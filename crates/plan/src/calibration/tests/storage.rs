@@ -17,7 +17,8 @@ fn tried(part: Part, engine: &str, depth: u32, rate: f64) -> EngineRun {
 /// The engine, what is expected, and why.
 fn chosen(calibration: &Calibration) -> (&'static str, f64, String) {
     let large = DataSet::of([4 << 30; 3].into_iter());
-    let found = choose(calibration, &large, None, &|| panic!("without a network nothing is sampled")).unwrap();
+    let found =
+        choose(calibration, &large, None, &sampled(&|| panic!("without a network nothing is sampled"))).unwrap();
     let why = found.settings.into_iter().find(|setting| setting.name == "engine").unwrap().reason;
     (found.engine.name(), found.prediction.p50, why)
 }
@@ -83,7 +84,9 @@ fn a_queue_that_a_transfer_would_find_by_itself_is_named_where_plain_calls_would
         ]
     };
     let large = DataSet::of([4 << 30; 3].into_iter());
-    let found = choose(&slow_storage(of(5e6, 50e6)), &large, None, &Vec::new).unwrap();
+    let of_memory = Content { samples: &Vec::new, is_cached: &|| true };
+    assert_eq!(choose(&slow_storage(of(5e6, 50e6)), &large, None, &of_memory).unwrap().engine, Engine::Auto);
+    let found = choose(&slow_storage(of(5e6, 50e6)), &large, None, &sampled(&Vec::new)).unwrap();
     assert_eq!((found.engine, found.depths), (Engine::Uring, Depths { read: 8, write: 0 }));
     assert!((found.prediction.p50 / 40e6 - 1.0).abs() < 0.05, "what it would come to: {}", found.prediction.p50);
     let told = found.settings.iter().map(|setting| &setting.name[..]).collect::<Vec<_>>();
@@ -92,4 +95,7 @@ fn a_queue_that_a_transfer_would_find_by_itself_is_named_where_plain_calls_would
     for (plain, queue) in [(45e6, 50e6), (5e6, 44e6)] {
         assert_eq!(chosen(&slow_storage(of(plain, queue))).0, "auto");
     }
+    // Nothing is as fast as the whole, the queue neither.
+    let alike = of(5e6, 50e6).into_iter().map(|tried| EngineRun { run: run(4, 1, 1 << 28, 30e6), ..tried }).collect();
+    assert_eq!(chosen(&slow_storage(alike)).0, "auto");
 }
