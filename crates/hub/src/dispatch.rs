@@ -29,6 +29,7 @@ impl Owner {
                         taken: None,
                         rate_due: None,
                         renewed: Some(Instant::now()),
+                        left_to_other: None,
                     };
                     self.orders.entry(id).or_insert(order);
                 }

@@ -23,6 +23,8 @@ const ATTEMPTS_AHEAD: u32 = 64;
 const RENEWED_MAX: Duration = Duration::from_secs(3600);
 /// Before an endpoint is told a rate again that it did not take.
 const RATE_PAUSE: Duration = Duration::from_secs(1);
+/// An endpoint that does not take an order over is asked so often, while the other one carries out nothing.
+const ABANDON_PAUSE: Duration = Duration::from_secs(5);
 
 impl Owner {
     pub(crate) fn hear(&mut self, now: Now, word: Word) {
@@ -117,12 +119,15 @@ impl Owner {
     /// An endpoint that carries out nothing any more goes on with what it was given once it is started otherwise. Where
     /// the other one lets it in for that no more, the job is free.
     fn abandon(&mut self, endpoint: &str) {
-        let has_it = |order: &&Order| *order.endpoint == *endpoint && order.taken.is_some();
+        let now = Instant::now();
+        let is_due = |order: &Order| order.left_to_other.is_none_or(|asked| now >= asked + ABANDON_PAUSE);
+        let has_it = |order: &&Order| *order.endpoint == *endpoint && order.taken.is_some() && is_due(order);
         let left: Vec<_> = self.orders.values().filter(has_it).map(|order| (order.job, order.attempt)).collect();
         for (job, attempt) in left {
             let peer = self.queue.get(job).and_then(|job| job.peer().cloned());
             if let Some(peer) = peer.filter(|peer| self.queue.health(peer).0 == Health::Up) {
                 self.courier(&peer).send(Errand::Abandon { job, attempt });
+                self.orders.entry(order_id(job, attempt)).and_modify(|order| order.left_to_other = Some(now));
             }
         }
     }
@@ -151,6 +156,7 @@ impl Owner {
                 taken: Some(0),
                 rate_due: Some(Instant::now()),
                 renewed: Some(Instant::now()),
+                left_to_other: None,
             };
             self.orders.insert(order_id(job, attempt), order);
         }

@@ -111,6 +111,8 @@ pub(crate) struct Order {
     pub rate_due: Option<Instant>,
     /// When its warrant was made or renewed, as far as this hub knows it.
     pub renewed: Option<Instant>,
+    /// When the other endpoint was last asked to do without this one.
+    pub left_to_other: Option<Instant>,
 }
 
 impl Order {
@@ -123,6 +125,7 @@ impl Order {
             // That hub may have ended while it told it.
             rate_due: Some(Instant::now()),
             renewed: None,
+            left_to_other: None,
         }
     }
 }

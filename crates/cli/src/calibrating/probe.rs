@@ -292,7 +292,7 @@ impl<'a> Prober<'a> {
             let guess = |(m, rate): &(u32, f64)| rate * f64::from(n.min(*m)) / f64::from(*m);
             let rate = known.iter().map(guess).fold(0.0, f64::max);
             let least = whole - self.profile.run.as_secs_f64() / 2.0;
-            let bytes = rate * (whole - self.lost(whole) / 2.0);
+            let bytes = rate * if must_be_steady { whole } else { whole - self.lost(whole) / 2.0 };
             let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
             // One that may have gone on with others says nothing of these.
             if !run.is_free {

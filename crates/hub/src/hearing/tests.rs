@@ -162,7 +162,8 @@ fn an_order_that_cannot_be_made_is_not_on_its_way() {
     let (job, endpoint) = (JobId([7; 16]), "a");
     let taken = hub.look(move |owner| {
         let id = order_id(job, 1);
-        let order = Order { job, attempt: 1, endpoint: endpoint.into(), taken: None, rate_due: None, renewed: None };
+        let (taken, rate_due, renewed, left_to_other) = (None, None, None, None);
+        let order = Order { job, attempt: 1, endpoint: endpoint.into(), taken, rate_due, renewed, left_to_other };
         owner.orders.insert(id, order);
         owner.act(queue::Action::HandIn { id: job, attempt: 1, role: Role::Sends, endpoint: endpoint.into() });
         owner.orders[&id].taken

@@ -73,6 +73,7 @@ impl Server {
         });
         if let Err(refusal) = begun {
             let _ = session.control.send(message::encode(reject(number, refusal)));
+            session.openings.note_refused(&session.jobs.lock().unwrap(), number);
         }
     }
 

@@ -88,6 +88,14 @@ impl Openings {
         }
     }
 
+    /// A job was refused before it was begun. Another one of that number may be open.
+    pub fn note_refused(&self, jobs: &HashMap<u32, Arc<Running>>, number: u32) {
+        let is_known = jobs.contains_key(&number) || self.state().by_number.contains_key(&number);
+        if !is_known {
+            self.note_past(number);
+        }
+    }
+
     /// Whether no stream of this job is to be expected any more.
     pub fn is_past(&self, number: u32) -> bool {
         let state = self.state();

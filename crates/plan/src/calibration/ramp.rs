@@ -19,8 +19,9 @@ pub const RTT_SECONDS_MIN: f64 = 2e-3;
 const RAMP_ROUNDS: u32 = 5;
 /// No file takes less: two runs may differ by chance.
 const FILE_SECONDS_MIN: f64 = 1e-6;
-/// Looks after the warm-up that a slope is taken from.
-const LOOKS_MIN: usize = 8;
+/// Looks after the warm-up that a slope is taken from, 20 ms apart. In less time, files that waited for a segment and are told of together
+/// make a rate that no link has.
+const LOOKS_MIN: usize = 20;
 
 /// How long a run over such a path says nothing of its rate.
 pub fn warm_up_seconds(rtt_seconds: f64) -> f64 {

@@ -15,7 +15,7 @@ const BY_THE_CLOCK: &[&str] = &["attribution::", "streams::", "loads::", "rates:
 /// Programs that judge by times, or by what else the machine does.
 const PROGRAMS_BY_THE_CLOCK: &[&str] =
     &["bench", "bench/race", "emulator", "lab", "lab/laboratory", "lab/validation", "store/slow_storage"];
-const SEEDS_OF_A_COMMIT: usize = 400;
+const SEEDS_OF_A_COMMIT: usize = 250;
 
 /// The emulator is judged by how late packets leave; the second decoder reads every session with each of its bytes damaged;
 /// every race writes gigabytes of generated content; and the intrinsics of the CRC in `model` are calls where nothing is
@@ -79,10 +79,10 @@ pub fn steps(surroundings: &Surroundings) -> Vec<Step> {
         usual("end to end by the clock", Work::Tests(END_TO_END_SLOWLY)),
         usual("package", Work::Program("xtask", words("deb --try --quick"))),
         beside("simulation", format!("simulate --first {seed} --seeds {SEEDS_OF_A_COMMIT}")),
-        beside("simulation of several hosts", format!("simulate --hosts --first {seed} --seeds 600")),
-        beside("queue", format!("queue --first {seed} --seeds 500")),
-        beside("path attacks", "paths --rounds 100".to_owned()),
-        beside("crowded endpoint", "crowd --directories 40000 --keys 16".to_owned()),
+        beside("simulation of several hosts", format!("simulate --hosts --first {seed} --seeds 400")),
+        beside("queue", format!("queue --first {seed} --seeds 300")),
+        beside("path attacks", "paths --rounds 60".to_owned()),
+        beside("crowded endpoint", "crowd --directories 25000 --keys 16".to_owned()),
         beside("crash states", format!("crash-states --scenarios 1 --first {seed}")),
         beside("museum", "museum --simulation".to_owned()),
         beside("bit flips", format!("flips --flips 600 --seed {seed}")),

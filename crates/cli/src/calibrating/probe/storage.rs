@@ -89,8 +89,11 @@ impl Prober<'_> {
         let mut longest = best.seconds;
         // Ways of writing are tried after small files.
         let until = if part == Part::Write { Part::Metadata } else { part };
-        // Without the usual one the others would be held against nothing.
-        for (place, is_repetition) in self.order(&places, 0) {
+        // Without the usual one the others would be held against nothing. Plain calls may take all the time that is left.
+        let mut order = self.order(&places, 0);
+        let firsts = order.iter().take_while(|(_, is_repetition)| !is_repetition).count();
+        order[..firsts].sort_by_key(|(place, _)| ENGINES[*place as usize].0 == Engine::Plain);
+        for (place, is_repetition) in order {
             if !self.has_time(until, longest) || is_repetition && self.is_late() {
                 let ways = part.word();
                 self.notes.push(format!(
