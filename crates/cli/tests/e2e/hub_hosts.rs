@@ -208,8 +208,8 @@ fn a_killed_hub_goes_on_with_what_several_hosts_were_at() {
     sites.bed.run(&["job", "watch", &id]).succeeded();
     sites.assert_whole("y");
     let done = sites.job(&id);
-    // A host that comes late finds nothing left to do.
-    assert!(names(&done).len() >= 2 && done["attempt"] == 2, "{done}");
+    // By one host or by several: a busy machine has moved the rest before the hub has heard from all.
+    assert_eq!(done["attempt"], 2, "{done}");
     assert!(!sites.parts(&id).exists());
 }
 
