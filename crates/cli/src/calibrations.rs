@@ -183,23 +183,13 @@ pub fn sample(root: &Path) -> Vec<u8> {
     /// A copy waits for it, and for 4 MiB to be compressed, 60 ms: from slow storage there is less.
     const TIME_MAX: Duration = Duration::from_millis(100);
     let began = Instant::now();
-    let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
-    let (mut parts, mut sum, mut left) = (Vec::new(), 0, vec![root.to_owned()]);
-    while let Some(path) = left.pop() {
-        let Ok(found) = fs::metadata(&path) else { continue };
-        if found.is_dir() {
-            let room = ENTRIES_MAX - left.len().min(ENTRIES_MAX);
-            let below = fs::read_dir(&path).into_iter().flatten().flatten().take(room);
-            left.extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())).map(|e| e.path()));
-        } else if found.is_file() && found.len() > 0 {
-            let length = found.len().min(EACH_MAX);
-            parts.push((path, (found.len() - length) / 2, length));
-            sum += length;
-            if parts.len() >= FILES_MAX || sum >= BYTES_MAX || began.elapsed() > TIME_MAX {
-                break;
-            }
-        }
-    }
+    let (mut parts, mut sum) = (Vec::new(), 0);
+    each_file(root, &mut |path, bytes| {
+        let length = bytes.min(EACH_MAX);
+        parts.push((path, (bytes - length) / 2, length));
+        sum += length;
+        parts.len() < FILES_MAX && sum < BYTES_MAX && began.elapsed() <= TIME_MAX
+    });
     let (next, began) = (AtomicUsize::new(0), Instant::now());
     let read = || {
         let mut content = Vec::new();
@@ -224,24 +214,33 @@ pub fn sample(root: &Path) -> Vec<u8> {
 /// Whether most of what is below a path lies in the page cache, by a look at the middle of some files.
 pub fn is_cached(root: &Path) -> bool {
     const FILES_MAX: usize = 16;
+    let (mut seen, mut cached) = (0, 0);
+    each_file(root, &mut |path, bytes| {
+        let mut byte = [0];
+        let look = |file: fs::File| {
+            Ok(rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], bytes / 2, ReadWriteFlags::NOWAIT)?)
+        };
+        seen += 1;
+        cached += usize::from(fs::File::open(path).and_then(look).is_ok_and(|count| count > 0));
+        seen < FILES_MAX
+    });
+    cached * 2 > seen
+}
+
+/// Files below a path that are not empty, with their sizes, as they come, as long as `look` wants more of them.
+fn each_file(root: &Path, look: &mut dyn FnMut(PathBuf, u64) -> bool) {
     let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
-    let (mut seen, mut cached, mut left) = (0, 0, vec![root.to_owned()]);
-    while let Some(path) = left.pop().filter(|_| seen < FILES_MAX) {
+    let mut left = vec![root.to_owned()];
+    while let Some(path) = left.pop() {
         let Ok(found) = fs::metadata(&path) else { continue };
         if found.is_dir() {
-            let below = fs::read_dir(&path).into_iter().flatten().flatten().take(ENTRIES_MAX);
+            let room = ENTRIES_MAX - left.len().min(ENTRIES_MAX);
+            let below = fs::read_dir(&path).into_iter().flatten().flatten().take(room);
             left.extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink())).map(|e| e.path()));
-        } else if found.is_file() && found.len() > 0 {
-            let mut byte = [0];
-            let look = |file: fs::File| {
-                let into = &mut [IoSliceMut::new(&mut byte)];
-                Ok(rustix::io::preadv2(&file, into, found.len() / 2, ReadWriteFlags::NOWAIT)?)
-            };
-            seen += 1;
-            cached += usize::from(fs::File::open(&path).and_then(look).is_ok_and(|count| count > 0));
+        } else if found.is_file() && found.len() > 0 && !look(path, found.len()) {
+            return;
         }
     }
-    cached * 2 > seen
 }
 
 /// Streams that a copy to or from an endpoint came to, for the next one.

@@ -58,7 +58,7 @@ impl Thalweg {
         bed.workspace.join(format!("{}-{role}", self.variant.label))
     }
 
-    /// Each copy finds out by itself whether its path loses: the one before may have had another path to the same address.
+    /// Each copy finds out anew whether its path loses: the one before may have had another path to the same address.
     fn forget_lossy_paths(&self, bed: &Bed) {
         let _ = std::fs::remove_file(self.home(bed, "client").join("state_home/thalweg/calibrations/lossy.paths.json"));
     }

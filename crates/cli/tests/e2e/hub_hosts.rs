@@ -208,8 +208,7 @@ fn a_killed_hub_goes_on_with_what_several_hosts_were_at() {
     sites.bed.run(&["job", "watch", &id]).succeeded();
     sites.assert_whole("y");
     let done = sites.job(&id);
-    // By one host or by several: a busy machine has moved the rest before the hub has heard from all.
-    assert_eq!(done["attempt"], 2, "{done}");
+    assert!(names(&done).len() == 3 && done["attempt"] == 2, "{done}");
     assert!(!sites.parts(&id).exists());
 }
 

@@ -39,7 +39,7 @@ pub fn learn(paths: Paths) {
     forget_the_oldest(&mut memory.paths);
 }
 
-/// Forgets all, where each job is to find out by itself.
+/// Forgets everything, so that each job finds out anew.
 pub fn forget() {
     *memory() = Memory::default();
 }

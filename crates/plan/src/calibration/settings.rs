@@ -1,7 +1,7 @@
 //! The settings of a transfer as a plan chooses them, each with its reason: streams, storage engine, blocks in flight, compression.
 //!
 //! Invariant: a setting differs from what a transfer without a plan has only where the calibration promises `WORTH` by it, or where it is
-//! what such a transfer would come to by itself, so that a plan never makes a transfer slower on suspicion.
+//! what such a transfer would choose in the end, so that a plan never makes a transfer slower on suspicion.
 //!
 //! Not here: what a transfer makes of them (`cli`, `mover`), changing them while it runs (`tuner`).
 
@@ -160,7 +160,7 @@ fn faster_storage(calibration: &Calibration) -> Option<Storage> {
     found
 }
 
-/// The queue, where a transfer would come to it by itself and loses time until then: plain calls, with which it begins, are slower than
+/// The queue, where a transfer would choose it in the end and lose time until then: plain calls, with which it begins, are slower than
 /// what is expected of the whole.
 fn queue_at_once(calibration: &Calibration, expected: f64, is_cached: &dyn Fn() -> bool) -> Option<Storage> {
     let (mut depths, mut slow) = ([0; 2], Vec::new());
