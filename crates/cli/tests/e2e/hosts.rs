@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Endpoints that see one directory `from`, and others that see one directory `to`.
 struct Site {
@@ -204,6 +205,31 @@ fn hosts_that_cannot_work_together_are_refused_with_the_reason() {
         assert!(ran.stderr.contains(text), "{words:?}: {}", ran.stderr);
         assert_eq!(ran.code, Some(code), "{words:?}: {}", ran.stderr);
         assert!(ran.error().contains("hint: "), "{words:?}: {}", ran.stderr);
+    }
+}
+
+/// Somebody else makes files in the destination all the time: the hosts look at it one after the other and see it changed.
+#[test]
+fn hosts_share_a_directory_that_somebody_writes_to_meanwhile() {
+    let site = Site::new(&["a1"], &["b1", "b2"]);
+    site.tree(1);
+    let (foreign, is_over) = (site.bed.path("to/y/foreign"), AtomicBool::new(false));
+    fs::create_dir_all(foreign.parent().unwrap()).unwrap();
+    let done = std::thread::scope(|scope| {
+        let write = || {
+            while !is_over.load(Relaxed) {
+                fs::write(&foreign, b"").unwrap();
+                fs::remove_file(&foreign).unwrap();
+            }
+        };
+        std::thread::Builder::new().spawn_scoped(scope, write).unwrap();
+        let ran = site.bed.run(&["cp", "--json", "--to-hosts", "b2", "a1:x/", "b1:y/"]);
+        is_over.store(true, Relaxed);
+        ran.succeeded().done()
+    });
+    site.assert_whole();
+    for name in ["b1", "b2"] {
+        assert_eq!(host(&done, name)["name"], name, "{done}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether hosts that are to work on one job have one file system in common, asked before any of them is told to.
 //!
 //! Two directories are taken for one if inode, size and both times are the same: a copy has other inodes, and another time of change.
+//! Of one that is written to meanwhile the time of change has to lie between two looks by the other host.
 //!
 //! Not here: what a host may do. It says so when it is told to do something.
 
@@ -148,7 +149,7 @@ fn fits(
         let (Some(theirs), Some(its)) = (seen.next(), seen.next()) else { continue };
         let its = its?;
         match theirs {
-            Ok(theirs) if theirs == its => return Ok(()),
+            Ok(theirs) if theirs == its || is_one(first, newcomer, look)? => return Ok(()),
             Ok(_) => return Err(differs(newcomer, first, path)),
             Err(_) => {}
         }
@@ -186,10 +187,22 @@ fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> 
     let Some((first, version)) = found.first() else {
         return Err(unreached.unwrap_or_else(|| Error::new(Exit::Usage, "no host is named")));
     };
-    match found.iter().find(|(_, other)| other != version) {
-        None => Ok(found.into_iter().map(|(endpoint, _)| endpoint).collect()),
-        Some((other, _)) => Err(differs(other, first, path)),
+    let mut same = vec![first.clone()];
+    for (other, seen) in &found[1..] {
+        match seen == version || is_one(first, other, &|one| look(work, one, path, false))? {
+            true => same.push(other.clone()),
+            false => return Err(differs(other, first, path)),
+        }
     }
+    Ok(same)
+}
+
+/// Whether two hosts see one directory into which somebody may be writing: the first looks before and after the other.
+fn is_one(first: &Endpoint, other: &Endpoint, look: &dyn Fn(&Endpoint) -> Result<Version>) -> Result<bool> {
+    let (before, seen, after) = (look(first)?, look(other)?, look(first)?);
+    let is_it = |version: &Version| version.inode == seen.inode && seen.inode != 0;
+    let is_written_to = is_it(&before) && is_it(&after) && (before.changed..=after.changed).contains(&seen.changed);
+    Ok(seen == before || seen == after || is_written_to)
 }
 
 fn differs(other: &Endpoint, first: &Endpoint, path: &[u8]) -> Error {
@@ -278,7 +291,7 @@ pub fn of_ask(endpoint: &Endpoint, e: &AskError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Pin;
+    use model::{Pin, Timestamp};
 
     #[test]
     fn where_nothing_is_at_the_destination_the_directories_above_it_are_looked_at_from_the_nearest_on() {
@@ -302,14 +315,30 @@ mod tests {
         assert_eq!(look(Exit::Unreachable), Err(Exit::Unreachable));
     }
 
+    fn host(number: u8) -> Endpoint {
+        Endpoint { name: format!("h{number}"), addresses: Vec::new(), pin: Pin([number; 32]), added: String::new() }
+    }
+
+    #[test]
+    fn a_directory_that_is_written_to_between_two_looks_is_still_one() {
+        let is_one = |inode_there: u64, time_there: &dyn Fn(i64) -> i64| {
+            let now = std::cell::Cell::new(0);
+            let look = |one: &Endpoint| {
+                now.set(now.get() + 1);
+                let (inode, seconds) =
+                    if one.name == "h1" { (1, now.get()) } else { (inode_there, time_there(now.get())) };
+                let changed = Timestamp { seconds, nanoseconds: 0 };
+                Ok(Version { inode, changed, ..Version::default() })
+            };
+            super::is_one(&host(1), &host(2), &look).unwrap()
+        };
+        assert!(is_one(1, &|now| now));
+        assert!(!is_one(2, &|now| now), "another one that is written to as well");
+        assert!(!is_one(1, &|_| 0) && !is_one(1, &|now| now + 2), "a copy with the same number");
+    }
+
     #[test]
     fn a_newcomer_is_compared_with_the_first_that_answers() {
-        let host = |number: u8| Endpoint {
-            name: format!("h{number}"),
-            addresses: Vec::new(),
-            pin: Pin([number; 32]),
-            added: String::new(),
-        };
         let look = |one: &Endpoint| match &one.name[..] {
             "h1" => Err(Error::new(Exit::Unreachable, "h1 is dead")),
             "h4" => Ok(Version { inode: 2, ..Version::default() }),
