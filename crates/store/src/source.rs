@@ -228,6 +228,17 @@ pub trait SourceLane: Send {
         let _ = engines;
     }
 
+    /// Whether storage is asked for several blocks at once, so that it would stand still between two extents unless it is told
+    /// of the second one.
+    fn reads_ahead(&self) -> bool {
+        false
+    }
+
+    /// What is read after the next extent: blocks of it are asked for as soon as there is room.
+    fn expect(&mut self, file: Arc<dyn SourceFile>, extent: Extent) {
+        let _ = (file, extent);
+    }
+
     /// Reads `extent` and hands every block to `each` in order, in `block` or in memory of the lane's own. Returns how many
     /// bytes there were: fewer than the extent is long when the object ends before it, or when `each` said false.
     fn read_extent(

@@ -2,7 +2,7 @@
 //!
 //! Reading starts with plain calls into the lane's own block. Where they take long, as no page cache and no fast disk does, what
 //! comes next is read by a queue, and whichever had the lane wait less for a byte reads from then on: nothing is read only to find
-//! out. Writing is raced once for each sink (`engine::probe`), beside the running transfer, and lanes that start a chunk after the
+//! out. Where a number of blocks in flight was asked for, a queue begins. Writing is raced once for each sink (`engine::probe`), beside the running transfer, and lanes that start a chunk after the
 //! verdict follow it.
 //!
 //! Not here: the engines (`engine`).
@@ -24,9 +24,9 @@ use std::time::Duration;
 const SLOW_BLOCK: Duration = Duration::from_micros(500);
 const BLOCK_BYTES: u64 = 128 << 10;
 /// Read by plain calls before judging.
-const JUDGED_BYTES: u64 = 8 * BLOCK_BYTES;
+const JUDGED_BYTES: u64 = 4 * BLOCK_BYTES;
 /// Waited in all before a trial: a disk that hesitates once is not slow.
-const SLOW_TIME: Duration = Duration::from_millis(250);
+const SLOW_TIME: Duration = Duration::from_millis(80);
 /// Read by the queue before judging: several times what it has in flight.
 const TRIED_BYTES: u64 = 32 << 20;
 /// A trial on very slow storage ends earlier.
@@ -34,6 +34,8 @@ const TRIED_TIME: Duration = Duration::from_secs(1);
 /// A shorter extent shows nothing of a queue.
 const TRIED_EXTENT_BYTES_MIN: u64 = 2 << 20;
 const PROBE_BUDGET: Duration = Duration::from_millis(150);
+/// Why a queue is used that nothing was compared with.
+const BEGUN: &str = "so many blocks in flight were asked for";
 
 /// The file of this host's kernel behind an open object, if it is one.
 pub(super) fn source_file(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
@@ -74,14 +76,35 @@ pub(super) struct ExtentReader {
     /// As long as it is not decided whether a queue pays.
     undecided: Option<Engines>,
     is_asked_for: bool,
+    coming: Coming,
     plain: Pace,
     queued: Pace,
+}
+
+/// Extents that are read after the present one. As long as a file is kept here, no other one has its address.
+#[derive(Default)]
+struct Coming {
+    /// The queue has not heard of it.
+    expected: Option<(Arc<dyn SourceFile>, Extent)>,
+    /// The queue asks for it as soon as it has room.
+    told: Option<(Arc<dyn SourceFile>, Extent)>,
 }
 
 impl ExtentReader {
     pub fn serve(&mut self, engines: Engines) {
         self.is_asked_for = engines.requested == Engine::Uring;
         self.undecided = (engines.requested != Engine::Plain).then_some(engines);
+    }
+
+    pub fn has_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// See `SourceLane::expect`.
+    pub fn expect(&mut self, file: Arc<dyn SourceFile>, extent: Extent) {
+        if extent.length() > BLOCK_BYTES && source_file(&*file).is_some() {
+            self.coming.expected = Some((file, extent));
+        }
     }
 
     /// See `SourceLane::read_extent`.
@@ -133,8 +156,10 @@ impl ExtentReader {
                     got += block.len() as u64;
                     each(block)
                 };
-                let on_trial =
-                    |each: &mut dyn FnMut(&[u8]) -> bool| read_queued(&mut **queue, descriptor, extent, each);
+                let coming = &mut self.coming;
+                let on_trial = |each: &mut dyn FnMut(&[u8]) -> bool| {
+                    read_queued(&mut **queue, (file, descriptor), extent, coming, each)
+                };
                 let read = timed(&mut self.queued, &mut count, on_trial);
                 if read.is_ok() {
                     return read;
@@ -144,7 +169,7 @@ impl ExtentReader {
                 let rest = Extent::new(extent.start + got, extent.end);
                 crate::read_by_blocks(file, rest, block, each).map(|more| got + more)
             }
-            Some((queue, _)) => read_queued(&mut **queue, descriptor, extent, each),
+            Some((queue, _)) => read_queued(&mut **queue, (file, descriptor), extent, &mut self.coming, each),
             None if is_timed => timed(&mut self.plain, each, |each| crate::read_by_blocks(file, extent, block, each)),
             None => crate::read_by_blocks(file, extent, block, each),
         }
@@ -159,10 +184,12 @@ impl ExtentReader {
                 self.tell_queue(&engines, "asked for");
             }
         } else if self.queue.is_none() {
-            if self.plain.bytes < JUDGED_BYTES || extent.length() < TRIED_EXTENT_BYTES_MIN {
-                return;
-            }
-            if self.plain.seconds() < SLOW_BLOCK.as_secs_f64() {
+            let is_first = self.plain.bytes == 0 && self.plain.waited.is_zero();
+            if is_first && engines.depth > 0 && !facts::is_memory_backed(file) && self.take_queue(&engines) {
+                self.tell_queue(&engines, BEGUN);
+            } else if self.plain.bytes < JUDGED_BYTES || extent.length() < TRIED_EXTENT_BYTES_MIN {
+                // Too little is known.
+            } else if self.plain.seconds() < SLOW_BLOCK.as_secs_f64() {
                 // It came out of a cache, and what comes next may not.
                 self.plain = Pace::default();
             } else if self.plain.waited >= SLOW_TIME && (facts::is_memory_backed(file) || !self.take_queue(&engines)) {
@@ -171,10 +198,10 @@ impl ExtentReader {
         } else if self.queued.bytes >= TRIED_BYTES || self.queued.waited >= TRIED_TIME {
             self.undecided = None;
             let (plain, queued) = (self.plain.mib_per_second(), self.queued.mib_per_second());
-            if queued >= GAIN_MIN * plain {
-                self.tell_queue(&engines, "pread had the lanes wait longer for a byte");
-            } else {
+            if queued < GAIN_MIN * plain {
                 self.queue = None;
+            } else if self.plain.bytes > 0 {
+                self.tell_queue(&engines, "pread had the lanes wait longer for a byte");
             }
         }
     }
@@ -222,12 +249,22 @@ fn timed(
 
 fn read_queued(
     queue: &mut dyn BlockReader,
-    file: BorrowedFd<'_>,
+    (file, descriptor): (&dyn SourceFile, BorrowedFd<'_>),
     extent: Extent,
+    coming: &mut Coming,
     each: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<u64> {
     let fail = |e| Error::new("read file", b"", e);
-    queue.start(file, extent.start, extent.end).map_err(fail)?;
+    let is_it = |(told, at): (Arc<dyn SourceFile>, Extent)| at == extent && std::ptr::addr_eq(&raw const *told, file);
+    if !(coming.told.take().is_some_and(is_it) && queue.go_on()) {
+        queue.start(descriptor, extent.start, extent.end).map_err(fail)?;
+    }
+    if let Some((file, extent)) = coming.expected.take()
+        && let Some(descriptor) = source_file(&*file)
+        && queue.follow(descriptor, extent.start, extent.end).is_ok()
+    {
+        coming.told = Some((file, extent));
+    }
     let mut read = 0;
     loop {
         let block = queue.next().map_err(fail)?;
@@ -309,6 +346,7 @@ impl WriteVerdict {
     /// A queue for a lane, where one pays; `None` for plain writes.
     pub fn writer(&self, engines: &Engines) -> Option<Box<dyn BlockWriter>> {
         let kind = match (engines.requested, self.0.get()) {
+            (Engine::Auto, None) if engines.depth > 0 => EngineKind::UringDirect,
             (Engine::Plain, _) | (Engine::Auto, None) => return None,
             (Engine::Uring, _) => EngineKind::UringDirect,
             (Engine::Auto, Some(verdict)) if verdict.chosen == EngineKind::PreadPwrite => return None,
@@ -320,7 +358,8 @@ impl WriteVerdict {
             return None;
         };
         let queue = engine::writer(kind, shape).ok()?;
-        let why = self.0.get().map_or("asked for", |verdict| &verdict.reason);
+        let unjudged = if engines.requested == Engine::Uring { "asked for" } else { BEGUN };
+        let why = self.0.get().map_or(unjudged, |verdict| &verdict.reason);
         let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
         engines.account.note(format!("writes by {}{fallback}, {} in flight: {why}", queue.engine(), shape.depth));
         Some(Box::new(QueueWriter { queue, _memory: memory }))
@@ -362,192 +401,4 @@ impl BlockWriter for QueueWriter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::posix::{PosixSink, PosixSource, beneath};
-    use crate::{Account, Found, PublishRule, Sink, Source, SourceLane, SourceObject};
-    use model::{Entry, Generation, Kind, Name, ObjectId};
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-    const BYTES: usize = (3 << 20) + 4099;
-
-    /// Room for one queue, or for none.
-    struct Room {
-        free: Arc<AtomicUsize>,
-        notes: Mutex<Vec<String>>,
-    }
-
-    struct Given(Arc<AtomicUsize>, usize);
-
-    impl Drop for Given {
-        fn drop(&mut self) {
-            self.0.fetch_add(self.1, Relaxed);
-        }
-    }
-
-    impl Account for Room {
-        fn hold(&self, bytes: usize) -> Option<Box<dyn Send>> {
-            self.free.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(bytes)).ok()?;
-            Some(Box::new(Given(self.free.clone(), bytes)))
-        }
-
-        fn note(&self, text: String) {
-            self.notes.lock().unwrap().push(text);
-        }
-    }
-
-    fn engines(requested: Engine, free: usize) -> (Engines, Arc<Room>) {
-        let room = Arc::new(Room { free: Arc::new(AtomicUsize::new(free)), notes: Mutex::default() });
-        (Engines { requested, depth: 0, is_durable: true, account: room.clone() }, room)
-    }
-
-    #[test]
-    fn a_queue_that_won_is_remembered_for_its_device_until_it_loses_there() {
-        let device = (u64::MAX, true);
-        let verdict = |chosen, reason: &str| Verdict {
-            chosen,
-            plain_bytes_per_second: None,
-            uring_bytes_per_second: None,
-            reason: reason.to_owned(),
-        };
-        let recalled_of = |device| {
-            let verdict = WriteVerdict::default();
-            verdict.recall_of(device);
-            verdict.0.get().map(|verdict| verdict.reason.clone())
-        };
-        let recalled = || recalled_of(device);
-        WriteVerdict::remember(device, &verdict(EngineKind::UringDirect, "it won"));
-        assert_eq!(recalled(), Some("it won, in an earlier job".to_owned()));
-        assert_eq!(recalled_of((device.0, false)), None, "what need not be durable is another matter");
-        WriteVerdict::remember(device, &verdict(EngineKind::PreadPwrite, "it lost"));
-        assert_eq!(recalled(), None);
-    }
-
-    fn content() -> Vec<u8> {
-        (0..BYTES as u64).map(|at| ((at * at) >> 7) as u8).collect()
-    }
-
-    fn file_of(directory: &std::path::Path) -> (Box<dyn SourceLane>, SourceObject) {
-        std::fs::write(directory.join("f"), content()).unwrap();
-        let mut source = PosixSource::new();
-        source.add_local(directory.join("f").as_os_str().as_encoded_bytes()).unwrap();
-        let mut found = None;
-        let mut emit = |object| {
-            let Found::Object(object) = object else { panic!("nothing fails") };
-            found = Some(object);
-            true
-        };
-        source.scan(&mut emit).unwrap();
-        (source.lane(), found.unwrap())
-    }
-
-    #[test]
-    fn an_extent_is_the_same_by_a_queue_and_without_one_and_a_queue_without_memory_is_none() {
-        let dir = tempfile::tempdir().unwrap();
-        let queue_bytes = Shape::of(EngineKind::UringDirect).block_bytes * Shape::of(EngineKind::UringDirect).depth;
-        for (requested, free, noted) in [
-            (Engine::Plain, queue_bytes, None),
-            (Engine::Uring, queue_bytes, Some("reads by ")),
-            (Engine::Uring, queue_bytes - 1, Some("reads without ")),
-        ] {
-            let (mut lane, object) = file_of(dir.path());
-            let (engines, room) = engines(requested, free);
-            lane.serve(engines);
-            let file = lane.open(&object).unwrap();
-            let mut block = vec![0; 128 << 10];
-            let mut read = Vec::new();
-            let extent = Extent::new(4096, BYTES as u64 + 100);
-            let count = lane.read_extent(&*file, extent, &mut block, &mut |block| {
-                read.extend_from_slice(block);
-                true
-            });
-            assert_eq!((count.unwrap(), read == content()[4096..]), (BYTES as u64 - 4096, true), "{requested:?}");
-            let notes = room.notes.lock().unwrap().clone();
-            assert_eq!(notes.len(), usize::from(noted.is_some()), "{notes:?}");
-            assert!(notes.iter().zip(noted).all(|(note, noted)| note.starts_with(noted)), "{notes:?}");
-            drop(lane);
-            assert_eq!(room.free.load(Relaxed), free, "what a lane held it gave back");
-        }
-    }
-
-    #[test]
-    fn reading_ends_when_it_is_told_to() {
-        let dir = tempfile::tempdir().unwrap();
-        for requested in [Engine::Plain, Engine::Auto, Engine::Uring] {
-            let (mut lane, object) = file_of(dir.path());
-            lane.serve(engines(requested, usize::MAX).0);
-            let file = lane.open(&object).unwrap();
-            let mut blocks = 0;
-            let read = lane.read_extent(&*file, Extent::new(0, BYTES as u64), &mut [0; 4096], &mut |_| {
-                blocks += 1;
-                blocks < 2
-            });
-            assert!(blocks == 2 && read.unwrap() < BYTES as u64, "{requested:?}");
-        }
-    }
-
-    /// Staging that does not say what it is to the file system.
-    struct Wrapped(Arc<dyn StagedFile>);
-
-    impl StagedFile for Wrapped {
-        fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-            self.0.write_at(offset, bytes)
-        }
-        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-            self.0.read_at(offset, buffer)
-        }
-        fn append_journal(&self, bytes: &[u8]) -> Result<()> {
-            self.0.append_journal(bytes)
-        }
-        fn truncate_journal(&self, length: u64) -> Result<()> {
-            self.0.truncate_journal(length)
-        }
-        fn checkpoint(&self) -> Result<()> {
-            self.0.checkpoint()
-        }
-        fn reread(&self, check: &mut dyn FnMut(&[u8])) -> Result<()> {
-            self.0.reread(check)
-        }
-        fn publish(&self, entry: &Entry, rule: PublishRule) -> Result<()> {
-            self.0.publish(entry, rule)
-        }
-        fn discard(&self) {
-            self.0.discard();
-        }
-    }
-
-    #[test]
-    fn a_writer_of_blocks_fills_staging_that_it_knows_and_staging_that_it_does_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = Arc::new(beneath::open_directory(dir.path()).unwrap());
-        let sink = PosixSink::new(root.clone(), root, None);
-        assert!(sink.writer(&engines(Engine::Plain, usize::MAX).0).is_none());
-        assert!(sink.writer(&engines(Engine::Auto, usize::MAX).0).is_none(), "nothing was measured");
-        assert!(sink.writer(&engines(Engine::Uring, 0).0).is_none());
-        let mut writer = sink.writer(&engines(Engine::Uring, usize::MAX).0).unwrap();
-        for name in ["known", "unknown"] {
-            let entry = Entry {
-                id: ObjectId(1),
-                parent: ObjectId::ROOT,
-                name: Name::new(name.as_bytes()).unwrap(),
-                kind: Kind::File,
-                mode: 0o644,
-                generation: Generation { size_bytes: BYTES as u64, ..Generation::default() },
-                attributes: None,
-            };
-            let (file, _) = sink.begin(&entry, name).unwrap();
-            let file = if name == "known" { file } else { Arc::new(Wrapped(file)) };
-            let mut at = 0;
-            while at < BYTES {
-                let buffer = writer.buffer().unwrap();
-                let length = buffer.len().min(BYTES - at);
-                buffer[..length].copy_from_slice(&content()[at..at + length]);
-                writer.write(&*file, at as u64, length).unwrap();
-                at += length;
-            }
-            writer.drain().unwrap();
-            file.publish(&entry, PublishRule::NoReplace).unwrap();
-            assert!(std::fs::read(dir.path().join(name)).unwrap() == content(), "{name}");
-        }
-    }
-}
+mod tests;

@@ -330,6 +330,14 @@ impl SourceLane for PosixSourceLane {
         self.reader.serve(engines);
     }
 
+    fn reads_ahead(&self) -> bool {
+        self.reader.has_queue()
+    }
+
+    fn expect(&mut self, file: Arc<dyn SourceFile>, extent: Extent) {
+        self.reader.expect(file, extent);
+    }
+
     fn read_extent(
         &mut self,
         file: &dyn SourceFile,

@@ -67,6 +67,18 @@ pub trait BlockReader: Send {
     /// Starts on `start..end` of `file`, giving up what is left of the extent before.
     fn start(&mut self, file: BorrowedFd<'_>, start: u64, end: u64) -> io::Result<()>;
 
+    /// Tells of another extent, whose blocks are asked for as soon as none of the present one is left to be asked for. A queue asks;
+    /// where there is none, this does nothing. One at a time, after `start` or `go_on`.
+    fn follow(&mut self, file: BorrowedFd<'_>, start: u64, end: u64) -> io::Result<()> {
+        let _ = (file, start, end);
+        Ok(())
+    }
+
+    /// At the end of an extent: goes on with the one that was told of. False when there is none, or it was given up.
+    fn go_on(&mut self) -> bool {
+        false
+    }
+
     /// Lends the next block; empty at the end of the extent and when the file ends before it (compare lengths).
     ///
     /// No block is longer than [`block_bytes`](Self::block_bytes), and only the first and the last are shorter. After an

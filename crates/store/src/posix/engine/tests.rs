@@ -51,6 +51,10 @@ fn write_whole(writer: &mut dyn BlockWriter, file: &File, bytes: &[u8], start: u
 
 fn read_whole(reader: &mut dyn BlockReader, file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
     reader.start(file.as_fd(), start, end)?;
+    rest(reader)
+}
+
+fn rest(reader: &mut dyn BlockReader) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let block = reader.next()?;
@@ -162,6 +166,58 @@ fn a_new_start_forgets_the_extent_before() {
         reader.start(file.as_fd(), 0, 200_000).unwrap();
         reader.cancel();
         assert!(reader.next().unwrap().is_empty(), "{kind}");
+    }
+}
+
+/// Extents of several files one after the other, each told of while the one before is read.
+#[test]
+fn an_extent_that_was_told_of_is_read_whether_it_is_gone_on_with_or_started() {
+    let directory = directory();
+    let contents = [pattern(100_000, 1), pattern(50_001, 2), pattern(3, 3), pattern(70_000, 4)];
+    let path = |at: usize| directory.path().join(at.to_string());
+    contents.iter().enumerate().for_each(|(at, bytes)| fs::write(path(at), bytes).unwrap());
+    let files: Vec<_> = (0..contents.len()).map(|at| File::open(path(at)).unwrap()).collect();
+    let extents = [(0, 0, 60_000), (0, 60_000, 100_000), (1, 1, 50_001), (2, 0, 3), (3, 4096, 70_000)];
+    for kind in KINDS {
+        let mut reader = reader(kind, SHAPE).unwrap();
+        let mut gone_on = 0;
+        for (at, (file, start, end)) in extents.into_iter().enumerate() {
+            match reader.go_on() {
+                true => gone_on += 1,
+                false => reader.start(files[file].as_fd(), start, end).unwrap(),
+            }
+            if let Some((next, start, end)) = extents.get(at + 1) {
+                reader.follow(files[*next].as_fd(), *start, *end).unwrap();
+            }
+            let read = rest(&mut *reader).unwrap();
+            assert!(read == contents[file][start as usize..end as usize], "{kind}: {file} from {start}");
+        }
+        assert_eq!(gone_on, if kind == EngineKind::PreadPwrite { 0 } else { 4 }, "{kind}");
+    }
+}
+
+#[test]
+fn what_was_told_of_is_given_up_with_the_extent_before_it() {
+    let directory = directory();
+    let path = directory.path().join("source");
+    let bytes = pattern(200_000, 11);
+    fs::write(&path, &bytes).unwrap();
+    let file = File::open(&path).unwrap();
+    for kind in KINDS {
+        let mut reader = reader(kind, SHAPE).unwrap();
+        let begin = |reader: &mut dyn BlockReader, end: u64| {
+            reader.start(file.as_fd(), 0, end).unwrap();
+            reader.follow(file.as_fd(), 4096, 8192).unwrap();
+        };
+        begin(&mut *reader, 100_000);
+        assert!(!reader.next().unwrap().is_empty() && !reader.go_on(), "{kind}: half-way");
+        begin(&mut *reader, 100_000);
+        reader.cancel();
+        assert!(!reader.go_on(), "{kind}");
+        // The file ends before the extent does.
+        begin(&mut *reader, 300_000);
+        assert!(rest(&mut *reader).unwrap() == bytes && !reader.go_on(), "{kind}");
+        assert!(read_whole(&mut *reader, &file, 7, 9).unwrap() == bytes[7..9], "{kind}");
     }
 }
 

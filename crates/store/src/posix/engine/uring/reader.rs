@@ -1,4 +1,5 @@
-//! Read-ahead: up to `depth` blocks of an extent are on their way while the lane works on the one before.
+//! Read-ahead: up to `depth` blocks of an extent are on their way while the lane works on the one before; when all of it was
+//! asked for, the blocks that become free are for the extent after it.
 //!
 //! Past the page cache the blocks lie on a grid of whole pages that begins at or before the extent; what is outside the
 //! extent is cut off before a block is lent, so that neither its start nor its end need be aligned.
@@ -24,7 +25,9 @@ pub struct UringReader {
     kind: EngineKind,
     fallback: Option<Fallback>,
     extent: Option<Extent>,
-    /// Blocks on their way or arrived, in the order of the file.
+    /// The extent after it.
+    next: Option<Extent>,
+    /// Blocks on their way or arrived, in the order in which they are lent.
     ahead: VecDeque<Arriving>,
     free: Vec<usize>,
     lent: Option<usize>,
@@ -41,6 +44,7 @@ struct Extent {
 /// One block on its way.
 struct Arriving {
     block: usize,
+    is_of_next: bool,
     /// The bytes of the block that belong to the extent.
     wanted: Range<usize>,
     /// Bytes read so far; an error ends the extent.
@@ -62,6 +66,7 @@ impl UringReader {
             kind,
             fallback: None,
             extent: None,
+            next: None,
             ahead: VecDeque::with_capacity(depth),
             free: (0..depth).collect(),
             lent: None,
@@ -76,10 +81,12 @@ impl UringReader {
     /// Asks for blocks until none is free or nothing is left.
     fn ask_ahead(&mut self) -> Result<(), Errno> {
         let block_bytes = self.queue.block_bytes() as u64;
-        while let Some(extent) = &mut self.extent
-            && extent.left.start < extent.left.end
-            && let Some(block) = self.free.pop()
-        {
+        loop {
+            let is_left = |extent: &&mut Extent| !extent.left.is_empty();
+            let present = self.extent.as_mut().filter(is_left).map(|extent| (extent, false));
+            let asked_for = present.or_else(|| self.next.as_mut().filter(is_left).map(|extent| (extent, true)));
+            let Some((extent, is_of_next)) = asked_for else { return Ok(()) };
+            let Some(block) = self.free.pop() else { return Ok(()) };
             let block_end = extent.position.saturating_add(block_bytes);
             let wanted_end = block_end.min(extent.left.end);
             let is_direct = self.kind == EngineKind::UringDirect && extent.target.direct.is_some();
@@ -96,10 +103,19 @@ impl UringReader {
             };
             extent.position = block_end;
             extent.left.start = wanted_end;
-            self.ahead.push_back(Arriving { block, wanted, filled: Ok(0), is_complete: false });
+            self.ahead.push_back(Arriving { block, is_of_next, wanted, filled: Ok(0), is_complete: false });
             self.queue.submit(block, 0, transfer)?;
         }
-        Ok(())
+    }
+
+    fn extent(&mut self, file: BorrowedFd<'_>, start: u64, end: u64) -> io::Result<Extent> {
+        let access = (self.kind == EngineKind::UringDirect).then_some(OFlags::RDONLY);
+        let (target, refusal) = Target::new(file, access)?;
+        if let Some(refusal) = refusal {
+            self.fall_back("open with O_DIRECT", refusal);
+        }
+        let position = if target.direct.is_some() { start - start % ALIGNMENT_BYTES as u64 } else { start };
+        Ok(Extent { target: Arc::new(target), position, left: start..end })
     }
 
     /// Waits for one read and asks for the rest of its block if that is not complete.
@@ -131,12 +147,13 @@ impl UringReader {
         Ok(())
     }
 
-    /// Waits until the first block ahead is complete and takes it out of the row.
+    /// Waits until the first block of the extent is complete and takes it out of the row.
     fn take_first(&mut self) -> Result<Option<Arriving>, Errno> {
-        while self.ahead.front().is_some_and(|first| !first.is_complete) {
+        while self.ahead.front().is_some_and(|first| !first.is_of_next && !first.is_complete) {
             self.complete_one()?;
         }
-        Ok(self.ahead.pop_front())
+        let is_there = self.ahead.front().is_some_and(|first| !first.is_of_next);
+        Ok(if is_there { self.ahead.pop_front() } else { None })
     }
 
     fn fall_back(&mut self, operation: &'static str, errno: Errno) {
@@ -154,7 +171,7 @@ impl UringReader {
         let wanted = first.wanted.start..first.wanted.end.min(filled).max(first.wanted.start);
         if filled < first.wanted.end {
             // The file ends here. What was asked for beyond stays in the row until `cancel`; more is not asked for.
-            self.extent = None;
+            (self.extent, self.next) = (None, None);
         }
         Ok((!wanted.is_empty()).then_some((first.block, wanted)))
     }
@@ -163,22 +180,37 @@ impl UringReader {
 impl BlockReader for UringReader {
     fn start(&mut self, file: BorrowedFd<'_>, start: u64, end: u64) -> io::Result<()> {
         self.cancel();
-        let access = (self.kind == EngineKind::UringDirect).then_some(OFlags::RDONLY);
-        let (target, refusal) = Target::new(file, access)?;
-        if let Some(refusal) = refusal {
-            self.fall_back("open with O_DIRECT", refusal);
-        }
-        let position = if target.direct.is_some() { start - start % ALIGNMENT_BYTES as u64 } else { start };
-        self.extent = Some(Extent { target: Arc::new(target), position, left: start..end });
+        self.extent = Some(self.extent(file, start, end)?);
         self.ask_ahead().map_err(|error| {
             self.cancel();
             error.into()
         })
     }
 
+    fn follow(&mut self, file: BorrowedFd<'_>, start: u64, end: u64) -> io::Result<()> {
+        if self.extent.is_some() && self.next.is_none() {
+            self.next = Some(self.extent(file, start, end)?);
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self) -> bool {
+        // What is left of an extent that was given up half-way may not be taken for the next one's.
+        if self.extent.is_some() || self.ahead.iter().any(|block| !block.is_of_next) {
+            return false;
+        }
+        self.extent = self.next.take();
+        self.ahead.iter_mut().for_each(|block| block.is_of_next = false);
+        self.extent.is_some()
+    }
+
     fn next(&mut self) -> io::Result<&mut [u8]> {
         match self.next_block() {
             Ok(Some((block, wanted))) => Ok(&mut self.queue.bytes(block)[wanted]),
+            Ok(None) if self.next.is_some() => {
+                self.extent = None;
+                Ok(&mut [])
+            }
             Ok(None) => {
                 self.cancel();
                 Ok(&mut [])
@@ -191,7 +223,7 @@ impl BlockReader for UringReader {
     }
 
     fn cancel(&mut self) {
-        self.extent = None;
+        (self.extent, self.next) = (None, None);
         while self.queue.in_flight > 0 {
             if self.queue.complete().is_err() {
                 break;
