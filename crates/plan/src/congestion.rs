@@ -20,10 +20,11 @@
 
 use crate::adapt::queue_of;
 use crate::streams::milliseconds;
-use crate::tuner::RTT_US_MIN;
 use crate::window::{LEFT_ROUND_TRIPS, LEFT_US_MIN, Window, shown};
 use serde::{Deserialize, Serialize};
 
+/// Within a site, losses are bursts that overflow a switch, and one stream is little where storage is to be kept busy.
+const RTT_US_MIN: u64 = 2_000;
 /// Shorter windows are at the mercy of single losses.
 const WINDOW_US_MIN: u64 = 400_000;
 const WINDOW_ROUND_TRIPS: u64 = 4;

@@ -29,7 +29,7 @@ use crate::window::{FAILED_TRIALS_MAX, LEFT_ROUND_TRIPS, LEFT_US_MIN, Limit, TRI
 use serde::{Deserialize, Serialize};
 
 /// Below this round trip a window is regained before it matters: the table's number stays.
-pub(crate) const RTT_US_MIN: u64 = 1_000;
+const RTT_US_MIN: u64 = 1_000;
 /// Streams times two would carry twice as much if each carried what it did; a link that is nearly full gives less. This
 /// share of the proportional gain must show: 15 % for a doubling, above what the saw-teeth of few streams vary by.
 const GAIN_SHARE: f64 = 0.15;
