@@ -177,11 +177,12 @@ pub fn data_set(root: &Path, is_stopped: &dyn Fn() -> bool) -> Result<(DataSet, 
 pub fn sample(root: &Path) -> Vec<u8> {
     const FILES_MAX: usize = 64;
     const BYTES_MAX: u64 = 4 << 20;
-    const EACH_MAX: u64 = 256 << 10;
+    /// One request, where they are as large as usual.
+    const EACH_MAX: u64 = 128 << 10;
     /// As many as storage that answers late has requests of at once.
-    const READERS: usize = 8;
+    const READERS: usize = 16;
     /// A copy waits for it, and for 4 MiB to be compressed, 60 ms: from slow storage there is less.
-    const TIME_MAX: Duration = Duration::from_millis(100);
+    const TIME_MAX: Duration = Duration::from_millis(50);
     let began = Instant::now();
     let (mut parts, mut sum) = (Vec::new(), 0);
     each_file(root, &mut |path, bytes| {

@@ -101,8 +101,8 @@ pub struct Args {
     /// How storage is read and written; auto finds out which way suits it
     #[arg(long, value_name = "auto|pread|uring", default_value = "auto", env = "THALWEG_ENGINE")]
     engine: Engine,
-    /// Blocks in flight for each stream where storage is read and written through io_uring, such as 8 or 4,32; 0 leaves it to the
-    /// engine
+    /// Blocks in flight for each stream where storage is read and written through io_uring, such as 8 or 4,32. With auto, a number
+    /// other than 0 begins with io_uring on that side; 0 leaves it to the engine
     #[arg(long, value_name = "N[,N]", default_value = "0", env = "THALWEG_DEPTH")]
     depth: Depths,
     /// The unit of verification and resumption: a power of two from 1MiB to 1GiB [default: 8MiB, or 2MiB

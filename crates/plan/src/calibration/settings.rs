@@ -68,10 +68,8 @@ pub fn choose(
             (storage, prediction) = (other, by_other);
         }
     }
-    if storage.engine == Engine::Auto
-        && let Some(queue) = queue_at_once(calibration, prediction.p50, content.is_cached)
-    {
-        storage = queue;
+    if storage.engine == Engine::Auto {
+        begin_with_queue(calibration, prediction.p50, content.is_cached, &mut storage);
     }
     let (compression, of_compression) =
         compression(calibration, data, streams, content.samples, &mut prediction, &storage.gains)?;
@@ -160,30 +158,29 @@ fn faster_storage(calibration: &Calibration) -> Option<Storage> {
     found
 }
 
-/// The queue, where a transfer would choose it in the end and lose time until then: plain calls, with which it begins, are slower than
-/// what is expected of the whole.
-fn queue_at_once(calibration: &Calibration, expected: f64, is_cached: &dyn Fn() -> bool) -> Option<Storage> {
-    let (mut depths, mut slow) = ([0; 2], Vec::new());
-    for (part, depth) in [Part::Read, Part::Write].into_iter().zip(&mut depths) {
-        let queued = best_depth(calibration, part, Engine::Uring)?;
-        let usual = median(usual_rates(calibration, part))?;
-        if queued.1 * WORTH < usual {
-            return None;
-        }
+/// Begins with a queue on the side where a transfer would choose it in the end and lose time until then: plain calls, with which it
+/// begins otherwise, are slower than what is expected of the whole.
+fn begin_with_queue(calibration: &Calibration, expected: f64, is_cached: &dyn Fn() -> bool, storage: &mut Storage) {
+    let Depths { read, write } = &mut storage.depths;
+    for (part, name, verb, depth) in
+        [(Part::Read, "read-depth", "read", read), (Part::Write, "write-depth", "write", write)]
+    {
+        let queued = best_depth(calibration, part, Engine::Uring);
+        let plain = median(rates(calibration, part, Engine::Plain, 0));
+        let (Some(queued), Some(usual), Some(plain)) = (queued, median(usual_rates(calibration, part)), plain) else {
+            continue;
+        };
         // What it would come to is not plain calls, and these would limit.
-        let is_slow = |plain: &f64| plain * WORTH < expected.min(usual).min(queued.1);
-        if let Some(plain) = median(rates(calibration, part, Engine::Plain, 0)).filter(is_slow) {
-            *depth = queued.0;
-            slow.push(format!("plain calls {} {}", if part == Part::Read { "read" } else { "write" }, shown(plain)));
+        let is_slow = plain * WORTH < expected.min(usual).min(queued.1);
+        if queued.1 * WORTH < usual || !is_slow || part == Part::Read && is_cached() {
+            continue;
         }
+        *depth = queued.0;
+        let plain = shown(plain);
+        let why =
+            format!("plain calls {verb} {plain}, and a copy without a plan has only one block in flight at first");
+        storage.settings.push(setting(name, queued.0, why));
     }
-    if slow.is_empty() || depths[0] > 0 && is_cached() {
-        return None;
-    }
-    let why = format!("{}, and a copy without a plan changes to io_uring only after it has begun", slow.join(", "));
-    let depths = Depths { read: depths[0], write: depths[1] };
-    let settings = of_engine(Engine::Uring, &depths, why);
-    Some(Storage { engine: Engine::Uring, depths, gains: Gains::default(), settings })
 }
 
 fn of_engine(engine: Engine, depths: &Depths, why: String) -> Vec<Setting> {
