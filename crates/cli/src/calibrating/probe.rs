@@ -44,6 +44,11 @@ const STORED_FILE_BYTES: u64 = 16 << 20;
 const STORED_FILES_MIN: u64 = 4;
 /// Times what a run is to take: where files that are long enough for a queue take longer, storage is slow with one too, and shorter ones are used.
 const STORED_TIMES_MAX: f64 = 8.0;
+/// Times what a few files of one block take, which is the end of a run and not its rate.
+const ENDS_IN_A_RUN: f64 = 20.0;
+const BLOCK_BYTES: u64 = 128 << 10;
+/// Times what the profile wants: no run is made longer for its end.
+const LONGER_MAX: f64 = 4.0;
 /// At the most and at the least in a run, and in one that tells how many that should be.
 const SMALL_FILES: u64 = 1_000;
 /// Over a long path, where a thousand are over before the session has come up to its rate.
@@ -268,14 +273,16 @@ impl<'a> Prober<'a> {
             let run = prober.transfer(vec![generated(files, file_bytes)], to, streams, (files, file_bytes))?;
             Ok(Run { steady: run.steady.filter(|_| part == Part::Network), ..run })
         };
-        let whole = warm_up + self.profile.run.as_secs_f64();
+        let lasts = if part == Part::Write && warm_up == 0.0 { self.longer_than_its_end()? } else { 1.0 };
+        let lasts = lasts * self.profile.run.as_secs_f64();
+        let whole = warm_up + lasts;
         // Not counted: it opens caches and says how much a run has to move.
         let most = streams[streams.len() - 1];
         let bytes = if warm_up > 0.0 { FIRST_BYTES_FAR } else { FIRST_BYTES };
         let must_be_steady = part == Part::Network && warm_up > 0.0;
         let length = Length { part, least: whole / 2.0, whole, must_be_steady };
         let first = self.long_enough(Some(most), bytes as f64, length, &mut run_of)?;
-        has_long_files.set(has_long_files.get() && first.seconds < STORED_TIMES_MAX * self.profile.run.as_secs_f64());
+        has_long_files.set(has_long_files.get() && first.seconds < STORED_TIMES_MAX * lasts);
         let mut known = vec![(most, self.rate(&first))];
         let mut runs: Vec<Run> = Vec::new();
         let free = (part != Part::Engine).then_some(None);
@@ -291,7 +298,7 @@ impl<'a> Prober<'a> {
             // Fewer streams may carry as much less; too little is seen at once, and too much only after a long time.
             let guess = |(m, rate): &(u32, f64)| rate * f64::from(n.min(*m)) / f64::from(*m);
             let rate = known.iter().map(guess).fold(0.0, f64::max);
-            let least = whole - self.profile.run.as_secs_f64() / 2.0;
+            let least = whole - lasts / 2.0;
             let bytes = rate * if must_be_steady { whole } else { whole - self.lost(whole) / 2.0 };
             let run = self.long_enough(asked, bytes, Length { least, ..length }, &mut run_of)?;
             // One that may have gone on with others says nothing of these.
@@ -305,6 +312,14 @@ impl<'a> Prober<'a> {
         }
         self.measured.push(Measured::new(part, runs));
         Ok(())
+    }
+
+    /// How many times as long as others a run has to be that writes: where storage answers late, files take long to be made durable, and
+    /// runs no longer than that would tell of their ends.
+    fn longer_than_its_end(&mut self) -> Result<f64> {
+        let run = self.write_files(STORED_FILES_MIN, BLOCK_BYTES, CURVE_STREAMS)?;
+        let end = self.without_start(&run) / self.profile.run.as_secs_f64();
+        Ok((ENDS_IN_A_RUN * end).clamp(1.0, LONGER_MAX))
     }
 
     /// A run that is long enough to say something.
