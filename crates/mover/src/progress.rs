@@ -274,17 +274,6 @@ impl Progress {
     }
 
     /// Starts the account of a lane on the calling thread.
-    /// How long content takes at the rate since the first of it left; nothing before.
-    pub fn time_for(&self, payload_bytes: u64) -> Option<Duration> {
-        let first_us = self.first_payload_us.load(Relaxed);
-        let moved_bytes = self.counters.bytes_sent.load(Relaxed);
-        if first_us == 0 || moved_bytes == 0 {
-            return None;
-        }
-        let moving = self.started.elapsed().saturating_sub(Duration::from_micros(first_us));
-        Some(moving.mul_f64(payload_bytes as f64 / moved_bytes as f64))
-    }
-
     pub fn lane(self: &Arc<Progress>, first: Stage) -> LaneClock {
         let cells = Arc::new(LaneCells { account: Mutex::new(Account::open()), ..LaneCells::default() });
         self.here.lock().unwrap().running.push(cells.clone());

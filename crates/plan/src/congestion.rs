@@ -206,7 +206,7 @@ impl LossWatch {
 
     /// Begins with what an earlier job found, before the first sample: it still has to prove itself.
     pub fn begin_as_known(&mut self, path: LossyPath, check: &dyn Fn() -> Result<(), String>) {
-        if check().is_err() {
+        if path.rtt_us < RTT_US_MIN || check().is_err() {
             return;
         }
         self.say("BBR from the start, because it helped an earlier copy over this path".to_owned());

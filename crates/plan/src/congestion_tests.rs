@@ -215,11 +215,17 @@ fn where_there_is_too_little_to_send_nothing_is_judged_and_streams_are_tuned_aga
 }
 
 #[test]
-fn a_job_that_is_about_to_end_and_a_path_within_a_room_are_left_alone() {
+fn a_job_that_is_about_to_end_and_a_path_within_a_site_are_left_alone() {
     let mut ending = Run { left_bytes: Some((100.0 * MBIT) as u64), ..Run::default() };
     ending.on(&lossy(), 30.0);
     assert_eq!(ending.changes, []);
-    assert_eq!(run(&Path { rtt_us: 200, ..lossy() }, 30.0).changes, []);
+    for rtt_us in [200, RTT_US_MIN - 1] {
+        assert_eq!(run(&Path { rtt_us, ..lossy() }, 30.0).changes, []);
+    }
+    // Nor does one begin with what an earlier program found there.
+    let mut known = LossWatch::default();
+    known.begin_as_known(LossyPath { rate: 1e7, lost_allowed: 0.03, rtt_us: RTT_US_MIN - 1 }, &|| Ok(()));
+    assert!(known.streams() == 0 && known.note().is_none());
 }
 
 #[test]

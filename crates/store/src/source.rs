@@ -234,7 +234,7 @@ pub trait SourceLane: Send {
         false
     }
 
-    /// What is read after the next extent: blocks of it are asked for as soon as there is room.
+    /// What is read after the next extent, by the same open file: blocks of it are asked for as soon as there is room.
     fn expect(&mut self, file: Arc<dyn SourceFile>, extent: Extent) {
         let _ = (file, extent);
     }

@@ -102,7 +102,7 @@ impl Account for Notes {
 }
 
 /// Reads all of a file as a transfer does, chunk by chunk, and returns what is said of the engine.
-fn read_by_chunks(path: &Path) -> Vec<String> {
+fn read_by_chunks(path: &Path, depth: usize) -> Vec<String> {
     const CHUNK_BYTES: u64 = 8 << 20;
     let mut source = PosixSource::new();
     source.add_local(path.as_os_str().as_encoded_bytes()).unwrap();
@@ -115,7 +115,7 @@ fn read_by_chunks(path: &Path) -> Vec<String> {
     source.scan(&mut take).unwrap();
     let (object, notes) = (found.unwrap(), Arc::new(Notes::default()));
     let mut lane = source.lane();
-    lane.serve(Engines { requested: Engine::Auto, depth: 0, is_durable: false, account: notes.clone() });
+    lane.serve(Engines { requested: Engine::Auto, depth, is_durable: false, account: notes.clone() });
     let (file, mut block) = (lane.open(&object).unwrap(), vec![0; 128 << 10]);
     let mut at = 0;
     while at < object.entry.size_bytes() {
@@ -139,12 +139,15 @@ fn with_5_ms_per_operation_reading_goes_over_to_a_queue_and_out_of_a_cache_it_do
     let bytes = 2 * FILE_BYTES + 12_345;
     let path = slow.storage.mountpoint().join("file");
     write_rate(EngineKind::UringDirect, &File::create(&path).unwrap(), bytes, Duration::MAX);
-    let notes = read_by_chunks(&path);
-    assert!(matches!(&notes[..], [note] if note.starts_with("reads by io_uring")), "{notes:?}");
+    for (depth, how) in [(0, ", 8 in flight: pread had"), (4, ", 4 in flight: so many")] {
+        let notes = read_by_chunks(&path, depth);
+        let is_it = |note: &str| note.starts_with("reads by io_uring") && note.contains(how);
+        assert!(matches!(&notes[..], [note] if is_it(note)), "{notes:?}");
+    }
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("file");
     write_rate(EngineKind::PreadPwrite, &File::create(&path).unwrap(), bytes, Duration::MAX);
-    assert_eq!(read_by_chunks(&path), Vec::<String>::new());
+    assert_eq!((read_by_chunks(&path, 0), read_by_chunks(&path, 4)), Default::default());
 }
 
 #[test]

@@ -22,6 +22,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 const NETWORK_STREAMS: [u32; 4] = [1, 2, 4, 8];
 const STORAGE_STREAMS: [u32; 3] = [1, 2, 4];
+/// More are tried at storage as long as each doubling brings so much.
+const WORTH: f64 = 1.1;
+const STREAMS_TRIED_MAX: u32 = 16;
 /// Equal parts of a run's bytes, so that every stream has some of its own.
 const FILES: u64 = 8;
 const FIRST_BYTES: u64 = 4 << 20;
@@ -307,11 +310,49 @@ impl<'a> Prober<'a> {
             }
             runs.push(run);
         }
+        if part == Part::Write {
+            self.with_more_streams(most, &mut runs, length, &mut run_of)?;
+        }
         if runs.is_empty() {
             runs.push(first);
         }
         self.measured.push(Measured::new(part, runs));
         Ok(())
+    }
+
+    /// Storage that answers late takes more with each stream: more are tried as long as that pays.
+    fn with_more_streams(
+        &mut self,
+        mut streams: u32,
+        runs: &mut Vec<Run>,
+        length: Length,
+        run_of: RunOf<'_, 'a>,
+    ) -> Result<()> {
+        while self.do_more_pay(runs, streams) {
+            streams *= 2;
+            let fastest = runs.iter().map(|run| self.rate(run)).fold(0.0, f64::max);
+            // A file for each of them at least.
+            let bytes = fastest * (length.whole - self.lost(length.whole) / 2.0);
+            let bytes = bytes.max(f64::from(streams) * STORED_FILE_BYTES as f64);
+            if !self.has_time(Part::Write, bytes / fastest) {
+                self.note_omitted(Part::Write, false);
+                return Ok(());
+            }
+            runs.push(self.long_enough(Some(streams), bytes, length, run_of)?);
+        }
+        Ok(())
+    }
+
+    /// Whether twice as many streams are worth a run: so many carry clearly more than half of them, and the network would carry still more.
+    fn do_more_pay(&self, runs: &[Run], streams: u32) -> bool {
+        let rate_of = |n: u32| {
+            let asked = runs.iter().filter(|run| run.streams == n && !run.is_free);
+            asked.map(|run| self.rate(run)).fold(0.0, f64::max)
+        };
+        let (rate, of_half) = (rate_of(streams), rate_of(streams / 2));
+        let network = self.fastest(Part::Network);
+        let is_network_faster = network == 0.0 || network >= WORTH * rate;
+        streams < STREAMS_TRIED_MAX && of_half > 0.0 && rate >= WORTH * of_half && is_network_faster
     }
 
     /// How many times as long as others a run has to be that writes: where storage answers late, files take long to be made durable, and

@@ -214,7 +214,7 @@ fn hosts_share_a_directory_that_somebody_writes_to_meanwhile() {
     let site = Site::new(&["a1"], &["b1", "b2"]);
     site.tree(1);
     let (foreign, is_over) = (site.bed.path("to/y/foreign"), AtomicBool::new(false));
-    fs::create_dir_all(foreign.parent().unwrap()).unwrap();
+    site.bed.write("to/y/there", b"it is the same for both");
     let done = std::thread::scope(|scope| {
         let write = || {
             while !is_over.load(Relaxed) {
@@ -223,10 +223,12 @@ fn hosts_share_a_directory_that_somebody_writes_to_meanwhile() {
             }
         };
         std::thread::Builder::new().spawn_scoped(scope, write).unwrap();
-        let ran = site.bed.run(&["cp", "--json", "--to-hosts", "b2", "a1:x/", "b1:y/"]);
+        let run = || site.bed.run(&["cp", "--json", "--to-hosts", "b2", "a1:x/", "b1:y/"]);
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
         is_over.store(true, Relaxed);
-        ran.succeeded().done()
+        ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).succeeded().done()
     });
+    fs::remove_file(site.bed.path("to/y/there")).unwrap();
     site.assert_whole();
     for name in ["b1", "b2"] {
         assert_eq!(host(&done, name)["name"], name, "{done}");

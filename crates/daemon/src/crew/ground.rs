@@ -1,15 +1,16 @@
 //! Whether hosts that are to work on one job have one file system in common, asked before any of them is told to.
 //!
 //! Two directories are taken for one if inode, size and both times are the same: a copy has other inodes, and another time of change.
-//! Of one that is written to meanwhile the time of change has to lie between two looks by the other host.
+//! Of one that is written to meanwhile, what stands in it has to be the same, as far as that did not change.
 //!
 //! Not here: what a host may do. It says so when it is told to do something.
 
+use super::same_directory::{Within, are_one};
 use super::work::{Work, is_passing, thread};
 use crate::endpoints::Endpoint;
 use crate::error::{Error, Result};
 use cluster::Weight;
-use model::files::{ALL_LEVELS, FileKind, Found, Question, Version};
+use model::files::{ALL_LEVELS, FileKind, FileStatus, Found, Question, Version};
 use model::{Exit, Location};
 use mover::session::{AskError, Client, Tuning};
 use std::thread::ScopedJoinHandle;
@@ -133,7 +134,7 @@ pub fn know_ranges(work: &Work<'_>, hosts: &[Endpoint]) -> bool {
 
 /// Whether one more host sees the same as those that work on the job.
 pub fn joins(work: &Work<'_>, known: &[Endpoint], newcomer: &Endpoint, path: &[u8]) -> Result<()> {
-    fits(known, newcomer, path, &|one| look(work, one, path, false))
+    fits(known, newcomer, path, &|one| look(work, one, path, false), &|one| look_within(work, one, path))
 }
 
 /// The first that answers speaks for the others: any of them may be dead by now.
@@ -142,6 +143,7 @@ fn fits(
     newcomer: &Endpoint,
     path: &[u8],
     look: &(dyn Fn(&Endpoint) -> Result<Version> + Sync),
+    within: &(dyn Fn(&Endpoint) -> Result<Within> + Sync),
 ) -> Result<()> {
     for first in known {
         // Both at once: the directory may change between two looks.
@@ -149,8 +151,13 @@ fn fits(
         let (Some(theirs), Some(its)) = (seen.next(), seen.next()) else { continue };
         let its = its?;
         match theirs {
-            Ok(theirs) if theirs == its || is_one(first, newcomer, look)? => return Ok(()),
-            Ok(_) => return Err(differs(newcomer, first, path)),
+            Ok(theirs) if theirs == its => return Ok(()),
+            Ok(_) => match are_one(&|| within(first), &|| vec![within(newcomer)]).map(|mut seen| seen.remove(0)) {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => return Err(differs(newcomer, first, path)),
+                Ok(Err(e)) => return Err(e),
+                Err(_) => {}
+            },
             Err(_) => {}
         }
     }
@@ -187,22 +194,24 @@ fn same(work: &Work<'_>, endpoints: &[Endpoint], path: &[u8], is_made: bool) -> 
     let Some((first, version)) = found.first() else {
         return Err(unreached.unwrap_or_else(|| Error::new(Exit::Usage, "no host is named")));
     };
-    let mut same = vec![first.clone()];
-    for (other, seen) in &found[1..] {
-        match seen == version || is_one(first, other, &|one| look(work, one, path, false))? {
-            true => same.push(other.clone()),
-            false => return Err(differs(other, first, path)),
+    let seem_others: Vec<Endpoint> =
+        found.iter().filter(|(_, other)| other != version).map(|(other, _)| other.clone()).collect();
+    let mut hosts: Vec<Endpoint> =
+        found.iter().filter(|(_, other)| other == version).map(|(one, _)| one.clone()).collect();
+    if seem_others.is_empty() {
+        return Ok(hosts);
+    }
+    let within = |one: &Endpoint| look_within(work, one, path);
+    let are_same = are_one(&|| within(first), &|| of_each(&seem_others, within))?;
+    for (other, is_same) in seem_others.iter().zip(are_same) {
+        match is_same {
+            Ok(true) => hosts.push(other.clone()),
+            Ok(false) => return Err(differs(other, first, path)),
+            Err(e) if is_passing(&e) => (work.tell)(&format!("{} is left out: {}", other.name, e.message)),
+            Err(e) => return Err(e),
         }
     }
-    Ok(same)
-}
-
-/// Whether two hosts see one directory into which somebody may be writing: the first looks before and after the other.
-fn is_one(first: &Endpoint, other: &Endpoint, look: &dyn Fn(&Endpoint) -> Result<Version>) -> Result<bool> {
-    let (before, seen, after) = (look(first)?, look(other)?, look(first)?);
-    let is_it = |version: &Version| version.inode == seen.inode && seen.inode != 0;
-    let is_written_to = is_it(&before) && is_it(&after) && (before.changed..=after.changed).contains(&seen.changed);
-    Ok(seen == before || seen == after || is_written_to)
+    Ok(hosts)
 }
 
 fn differs(other: &Endpoint, first: &Endpoint, path: &[u8]) -> Error {
@@ -248,20 +257,51 @@ fn look(work: &Work<'_>, endpoint: &Endpoint, path: &[u8], is_made: bool) -> Res
     })
 }
 
+/// The directory at a path and the first names in it, as an endpoint sees them.
+fn look_within(work: &Work<'_>, endpoint: &Endpoint, path: &[u8]) -> Result<Within> {
+    let client = client(work, endpoint)?;
+    let mut within = Within::default();
+    let paths = vec![path.strip_suffix(b"/").unwrap_or(path).to_vec()];
+    let question = Question::List { paths, levels: 1, digest: None };
+    let listed = each(work, &client, endpoint, &question, &mut |path, status| within.add(path, status.version()));
+    client.close();
+    // Whoever has seen enough has the answer end.
+    if within.is_all {
+        listed?;
+    }
+    Ok(within)
+}
+
 /// What stands there, if it is a directory.
 fn ask(work: &Work<'_>, client: &Client, endpoint: &Endpoint, question: &Question) -> Result<Option<Version>> {
-    let (mut seen, mut failed) = (None, None);
-    let since = Instant::now();
-    let is_enough = || (work.stop)() || since.elapsed() >= PATIENCE;
-    let asked = client.ask(question, &is_enough, &mut |record| {
-        match record.found {
-            Found::Object { status, .. } if record.path.is_empty() && status.is_directory() => {
-                seen = Some(status.version());
-            }
-            Found::Failed { kind: _, text } => failed = Some(text),
-            _ => {}
+    let mut seen = None;
+    each(work, client, endpoint, question, &mut |path, status| {
+        if path.is_empty() && status.is_directory() {
+            seen = Some(status.version());
         }
         true
+    })?;
+    Ok(seen)
+}
+
+/// Each object of the answer, as long as more of them are wanted.
+fn each(
+    work: &Work<'_>,
+    client: &Client,
+    endpoint: &Endpoint,
+    question: &Question,
+    take: &mut dyn FnMut(Vec<u8>, &FileStatus) -> bool,
+) -> Result<()> {
+    let mut failed = None;
+    let since = Instant::now();
+    let is_enough = || (work.stop)() || since.elapsed() >= PATIENCE;
+    let asked = client.ask(question, &is_enough, &mut |record| match record.found {
+        Found::Object { status, .. } => take(record.path, &status),
+        Found::Failed { kind: _, text } if record.path.is_empty() => {
+            failed = Some(text);
+            true
+        }
+        _ => true,
     });
     asked.map_err(|e| match e {
         AskError::Interrupted(_) if !(work.stop)() => {
@@ -275,7 +315,7 @@ fn ask(work: &Work<'_>, client: &Client, endpoint: &Endpoint, question: &Questio
             let text = format!("{}: {}", endpoint.name, model::name::Escaped(text.as_bytes()));
             Err(Error::new(Exit::Failed, text).hint("check the path, and what this client may do there"))
         }
-        None => Ok(seen),
+        None => Ok(()),
     }
 }
 
@@ -291,7 +331,7 @@ pub fn of_ask(endpoint: &Endpoint, e: &AskError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Pin, Timestamp};
+    use model::Pin;
 
     #[test]
     fn where_nothing_is_at_the_destination_the_directories_above_it_are_looked_at_from_the_nearest_on() {
@@ -320,34 +360,29 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_written_to_between_two_looks_is_still_one() {
-        let is_one = |inode_there: u64, time_there: &dyn Fn(i64) -> i64| {
-            let now = std::cell::Cell::new(0);
-            let look = |one: &Endpoint| {
-                now.set(now.get() + 1);
-                let (inode, seconds) =
-                    if one.name == "h1" { (1, now.get()) } else { (inode_there, time_there(now.get())) };
-                let changed = Timestamp { seconds, nanoseconds: 0 };
-                Ok(Version { inode, changed, ..Version::default() })
-            };
-            super::is_one(&host(1), &host(2), &look).unwrap()
-        };
-        assert!(is_one(1, &|now| now));
-        assert!(!is_one(2, &|now| now), "another one that is written to as well");
-        assert!(!is_one(1, &|_| 0) && !is_one(1, &|now| now + 2), "a copy with the same number");
-    }
-
-    #[test]
     fn a_newcomer_is_compared_with_the_first_that_answers() {
         let look = |one: &Endpoint| match &one.name[..] {
             "h1" => Err(Error::new(Exit::Unreachable, "h1 is dead")),
             "h4" => Ok(Version { inode: 2, ..Version::default() }),
             _ => Ok(Version { inode: 1, ..Version::default() }),
         };
-        let fits = |known: &[Endpoint], newcomer: u8| fits(known, &host(newcomer), b"d", &look).map_err(|e| e.exit);
+        // One that is dead by now is no reason against the newcomer.
+        let within = |one: &Endpoint| match &one.name[..] {
+            "h5" => Err(Error::new(Exit::Unreachable, "h5 is dead")),
+            name => {
+                let version = Version { inode: if name == "h4" { 2 } else { 1 }, ..Version::default() };
+                let mut within = Within::default();
+                within.add(Vec::new(), version);
+                within.add(b"a".to_vec(), version);
+                Ok(within)
+            }
+        };
+        let fits =
+            |known: &[Endpoint], newcomer: u8| fits(known, &host(newcomer), b"d", &look, &within).map_err(|e| e.exit);
         let known = [host(1), host(2)];
         assert_eq!((fits(&known, 3), fits(&known, 4)), (Ok(()), Err(Exit::Refused)));
         assert_eq!(fits(&known, 1), Err(Exit::Unreachable), "it is the newcomer that is dead");
         assert_eq!(fits(&known[..1], 3), Err(Exit::Temporary));
+        assert_eq!(fits(&[host(5), host(2)], 4), Err(Exit::Refused));
     }
 }

@@ -28,6 +28,7 @@ mod ground;
 mod journal;
 mod mirror;
 mod peer;
+mod same_directory;
 mod slice;
 mod state;
 mod work;

@@ -9,10 +9,6 @@ use crate::limits::FAR;
 use crate::stream::{Breaker, Gauge, Pulse};
 use os::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-
-/// A lane may hold the next chunk as well, as long as what is left takes so many times what a chunk takes it.
-const AHEAD_CHUNK_TIMES: u32 = 4;
 
 /// Forgets a lane when it ends, however it does.
 pub struct Known<'a> {
@@ -83,20 +79,6 @@ impl SendJob {
         Some(claim)
     }
 
-    /// The chunk that a lane reads after the one that it has, when the one before took it so long. Nothing near the end, where it is
-    /// for whoever is done first.
-    pub(super) fn claim_ahead(&self, lane: u32, chunk_took: Duration) -> Option<Work> {
-        let left = |left_bytes: u64| self.progress.time_for(left_bytes).unwrap_or_default();
-        let is_near_end = self.left_bytes().is_some_and(|bytes| left(bytes) < chunk_took * AHEAD_CHUNK_TIMES);
-        if is_near_end || self.ahead.get().is_some() || !self.working.may_work(lane) {
-            return None;
-        }
-        let mut book = self.book.lock().unwrap();
-        let work = book.split.claim_ahead(lane)?;
-        book.guard.took(lane, bytes_of(&work));
-        Some(work)
-    }
-
     /// Notes whether a lane has work. The first one to hear that everything is settled looks at all of them.
     fn note_end(&self, book: &mut Book, lane: u32, claim: Option<&Claim>, pulse: Pulse) {
         let now = Instant::now();
@@ -122,10 +104,15 @@ impl SendJob {
 
     /// Content that no lane has sent; nothing as long as the listing goes on.
     fn left_bytes(&self) -> Option<u64> {
+        self.is_listing_complete().then(|| self.listed_left_bytes())
+    }
+
+    /// The same of what is listed by now.
+    pub(super) fn listed_left_bytes(&self) -> u64 {
         let counters = &self.progress.counters;
         let gone = [&counters.bytes_sent, &counters.bytes_resumed, &counters.bytes_skipped];
         let gone: u64 = gone.into_iter().map(|counter| counter.load(Relaxed)).sum();
-        self.is_listing_complete().then(|| counters.bytes_listed.load(Relaxed).saturating_sub(gone))
+        counters.bytes_listed.load(Relaxed).saturating_sub(gone)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod split;
 mod states;
 pub mod work;
 mod large;
+mod next_chunk;
 mod send;
 mod read_ahead;
 mod questions;

@@ -16,11 +16,9 @@ use crate::stream::{LaneEnd, Stream, Unit};
 use model::options::Compression;
 use model::progress::Stage;
 use model::{ChunkHasher, Digest, DigestAlgorithm, Extent, FailureKind, Generation};
-use os::time::Instant;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 use store::{SourceFile, SourceLane, SourceObject, UNKNOWN_TIME};
 use wire::CloseCode;
 use wire::data::{
@@ -71,10 +69,8 @@ pub(super) struct Lane<'a, S> {
     source: Box<dyn SourceLane>,
     block: Block,
     pub clock: LaneClock,
-    /// Claimed already, so that storage that answers late can be asked for it in time.
+    /// A chunk that it has claimed already.
     next: Option<Work>,
-    /// What the last chunk took.
-    chunk_took: Option<Duration>,
     /// One frame with a pack: header, table, payload.
     pack: Vec<u8>,
     rows: Vec<PackRow>,
@@ -91,7 +87,6 @@ impl<'a, S: Stream> Lane<'a, S> {
             block: Block::new(BLOCK_BYTES),
             clock,
             next: None,
-            chunk_took: None,
             pack: vec![0; HEADER_BYTES + PACK_BODY_BYTES_MAX],
             rows: Vec::with_capacity(PACK_FILES_MAX),
             digests: Vec::with_capacity(PACK_FILES_MAX),
@@ -104,7 +99,8 @@ impl<'a, S: Stream> Lane<'a, S> {
             let (clock, stream) = (&mut self.clock, &self.stream);
             // Everything may be in the hands of a stream that broke: then nobody but this lane knows that it is lost.
             let mut is_broken = false;
-            let work = self.next.take().or_else(|| {
+            let next = self.next.take().and_then(|work| self.job.take_ahead(self.number, work));
+            let work = next.or_else(|| {
                 self.job.claim(self.number, &mut |waits_in| {
                     clock.wait(waits_in);
                     is_broken = stream.is_broken() && !model::mutant::is_on("wait-on-a-broken-stream");
@@ -117,10 +113,8 @@ impl<'a, S: Stream> Lane<'a, S> {
             match work {
                 Some(Work::Files { batch, mut range }) => self.send_files(&batch, &mut range)?,
                 Some(Work::Chunk { batch, index, extent }) => {
-                    let since = Instant::now();
                     self.claim_ahead();
                     self.send_chunk(&batch.objects[index], extent)?;
-                    self.chunk_took = Some(since.elapsed());
                 }
                 Some(Work::Ready(ready)) => self.send_ready(&ready)?,
                 None => break,
@@ -134,11 +128,14 @@ impl<'a, S: Stream> Lane<'a, S> {
 
     /// Has storage that is asked for several blocks at once go on with the next chunk when this one is read.
     fn claim_ahead(&mut self) {
-        let Some(chunk_took) = self.chunk_took.filter(|_| self.source.reads_ahead()) else { return };
-        self.next = self.job.claim_ahead(self.number, chunk_took);
+        if !self.source.reads_ahead() {
+            return;
+        }
+        self.next = self.job.claim_ahead(self.number);
         if let Some(Work::Chunk { batch, index, extent }) = &self.next {
             let object = &batch.objects[*index];
-            // One that does not open is told of when its turn comes.
+            self.clock.enter(Stage::Read);
+            // If it does not open, that is reported when its turn comes.
             if let Ok(file) = self.job.file(object, &mut || self.source.open(object)) {
                 self.source.expect(file, *extent);
             }

@@ -406,15 +406,6 @@ impl Split {
         }
     }
 
-    /// The chunk that a lane reads when it is done with the one that it has.
-    pub fn claim_ahead(&mut self, lane: u32) -> Option<Work> {
-        let id = self.next_large(lane).filter(|id| self.large[id].next_start.is_none())?;
-        match self.claim_chunk(lane, id) {
-            Claim::Work(work) => Some(work),
-            _ => None,
-        }
-    }
-
     /// Settles the first object of runs that is not settled yet, and returns it.
     pub fn settle_first(&mut self, ids: &mut Ids<'_>) -> Option<(u64, Arc<Batch>, usize)> {
         let id = ids.next(|ids| self.first_of(&UNSETTLED, ids))?;

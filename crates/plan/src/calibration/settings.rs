@@ -172,7 +172,7 @@ fn begin_with_queue(calibration: &Calibration, expected: f64, is_cached: &dyn Fn
         };
         // What it would come to is not plain calls, and these would limit.
         let is_slow = plain * WORTH < expected.min(usual).min(queued.1);
-        if queued.1 * WORTH < usual || !is_slow || part == Part::Read && is_cached() {
+        if queued.0 == 0 || queued.1 * WORTH < usual || !is_slow || part == Part::Read && is_cached() {
             continue;
         }
         *depth = queued.0;

@@ -2,8 +2,8 @@
 //!
 //! Reading starts with plain calls into the lane's own block. Where they take long, as no page cache and no fast disk does, what
 //! comes next is read by a queue, and whichever had the lane wait less for a byte reads from then on: nothing is read only to find
-//! out. Where a number of blocks in flight was asked for, a queue begins. Writing is raced once for each sink (`engine::probe`), beside the running transfer, and lanes that start a chunk after the
-//! verdict follow it.
+//! out. Writing is raced once for each sink (`engine::probe`), beside the running transfer, and lanes that start a chunk after the
+//! verdict follow it. Where a number of blocks in flight was asked for, a queue begins and is compared with nothing.
 //!
 //! Not here: the engines (`engine`).
 
@@ -25,8 +25,8 @@ const SLOW_BLOCK: Duration = Duration::from_micros(500);
 const BLOCK_BYTES: u64 = 128 << 10;
 /// Read by plain calls before judging.
 const JUDGED_BYTES: u64 = 4 * BLOCK_BYTES;
-/// Waited in all before a trial: a disk that hesitates once is not slow.
-const SLOW_TIME: Duration = Duration::from_millis(80);
+/// Waited before a trial, without the longest wait: a disk that hesitates once is not slow.
+const SLOW_TIME: Duration = Duration::from_millis(50);
 /// Read by the queue before judging: several times what it has in flight.
 const TRIED_BYTES: u64 = 32 << 20;
 /// A trial on very slow storage ends earlier.
@@ -35,7 +35,7 @@ const TRIED_TIME: Duration = Duration::from_secs(1);
 const TRIED_EXTENT_BYTES_MIN: u64 = 2 << 20;
 const PROBE_BUDGET: Duration = Duration::from_millis(150);
 /// Why a queue is used that nothing was compared with.
-const BEGUN: &str = "so many blocks in flight were asked for";
+const DEPTH_ASKED: &str = "so many blocks in flight were asked for";
 
 /// The file of this host's kernel behind an open object, if it is one.
 pub(super) fn source_file(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
@@ -56,12 +56,17 @@ fn shape(kind: EngineKind, engines: &Engines) -> Shape {
 struct Pace {
     bytes: u64,
     waited: Duration,
+    longest: Duration,
 }
 
 impl Pace {
-    /// Of a block.
-    fn seconds(&self) -> f64 {
-        self.waited.as_secs_f64() * BLOCK_BYTES as f64 / self.bytes.max(1) as f64
+    fn waited_but_longest(&self) -> Duration {
+        self.waited.saturating_sub(self.longest)
+    }
+
+    /// Whether blocks take longer on average than out of a page cache or from a fast disk.
+    fn is_slow(&self) -> bool {
+        self.waited.as_secs_f64() * BLOCK_BYTES as f64 >= SLOW_BLOCK.as_secs_f64() * self.bytes as f64
     }
 
     fn mib_per_second(&self) -> f64 {
@@ -120,6 +125,7 @@ impl ExtentReader {
         };
         // So little is one request either way.
         if extent.length() <= BLOCK_BYTES && !self.is_asked_for {
+            self.coming = Coming::default();
             return crate::read_by_blocks(file, extent, block, each);
         }
         let mut at = extent.start;
@@ -165,7 +171,8 @@ impl ExtentReader {
                     return read;
                 }
                 // On trial it fails nothing that plain calls can read.
-                (self.queue, self.undecided) = (None, None);
+                self.undecided = None;
+                self.leave_queue();
                 let rest = Extent::new(extent.start + got, extent.end);
                 crate::read_by_blocks(file, rest, block, each).map(|more| got + more)
             }
@@ -184,26 +191,35 @@ impl ExtentReader {
                 self.tell_queue(&engines, "asked for");
             }
         } else if self.queue.is_none() {
-            let is_first = self.plain.bytes == 0 && self.plain.waited.is_zero();
-            if is_first && engines.depth > 0 && !facts::is_memory_backed(file) && self.take_queue(&engines) {
-                self.tell_queue(&engines, BEGUN);
+            if self.plain.bytes == 0 && engines.depth > 0 && !facts::is_memory_backed(file) {
+                match self.take_queue(&engines) {
+                    true => self.tell_queue(&engines, DEPTH_ASKED),
+                    // Once is enough to find out that there is none.
+                    false => self.undecided = Some(Engines { depth: 0, ..engines }),
+                }
             } else if self.plain.bytes < JUDGED_BYTES || extent.length() < TRIED_EXTENT_BYTES_MIN {
                 // Too little is known.
-            } else if self.plain.seconds() < SLOW_BLOCK.as_secs_f64() {
+            } else if !self.plain.is_slow() {
                 // It came out of a cache, and what comes next may not.
                 self.plain = Pace::default();
-            } else if self.plain.waited >= SLOW_TIME && (facts::is_memory_backed(file) || !self.take_queue(&engines)) {
+            } else if self.plain.waited_but_longest() >= SLOW_TIME
+                && (facts::is_memory_backed(file) || !self.take_queue(&engines))
+            {
                 self.undecided = None;
             }
         } else if self.queued.bytes >= TRIED_BYTES || self.queued.waited >= TRIED_TIME {
             self.undecided = None;
             let (plain, queued) = (self.plain.mib_per_second(), self.queued.mib_per_second());
             if queued < GAIN_MIN * plain {
-                self.queue = None;
+                self.leave_queue();
             } else if self.plain.bytes > 0 {
                 self.tell_queue(&engines, "pread had the lanes wait longer for a byte");
             }
         }
+    }
+
+    fn leave_queue(&mut self) {
+        (self.queue, self.coming) = (None, Coming::default());
     }
 
     /// False where there is none: no memory, or a kernel that has none.
@@ -239,7 +255,9 @@ fn timed(
 ) -> Result<u64> {
     let mut since = Instant::now();
     read(&mut |block| {
-        pace.waited += since.elapsed();
+        let waited = since.elapsed();
+        pace.waited += waited;
+        pace.longest = pace.longest.max(waited);
         pace.bytes += block.len() as u64;
         let goes_on = each(block);
         since = Instant::now();
@@ -358,7 +376,7 @@ impl WriteVerdict {
             return None;
         };
         let queue = engine::writer(kind, shape).ok()?;
-        let unjudged = if engines.requested == Engine::Uring { "asked for" } else { BEGUN };
+        let unjudged = if engines.requested == Engine::Uring { "asked for" } else { DEPTH_ASKED };
         let why = self.0.get().map_or(unjudged, |verdict| &verdict.reason);
         let fallback = queue.fallback().map_or(String::new(), |f| format!(" ({f})"));
         engines.account.note(format!("writes by {}{fallback}, {} in flight: {why}", queue.engine(), shape.depth));

@@ -139,8 +139,17 @@ impl<'a> Growing<'a> {
         let source = self.dir.join("source");
         let (options, streams, course) = (self.options.clone(), self.streams, course.clone());
         let takes_whole = self.takes_whole;
-        let spec =
-            Spec { source: &source, root: &self.root, options, streams, network, buffers: None, takes_whole, course };
+        let spec = Spec {
+            source: &source,
+            root: &self.root,
+            options,
+            streams,
+            network,
+            buffers: None,
+            takes_whole,
+            reads_ahead: false,
+            course,
+        };
         let attempt = transfer::attempt(self.world, &sides, &self.reference, &spec);
         self.world.kill(&instrument);
         while !self.world.is_empty(&instrument) {

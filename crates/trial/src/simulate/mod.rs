@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod alone;
 mod disk;
+mod eager;
 mod expect;
 mod faults;
 mod growing;

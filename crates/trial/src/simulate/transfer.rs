@@ -4,6 +4,7 @@
 //! travel encoded, through the production codec. What `session` does around them in the product (joining streams,
 //! making new ones for those that died, ending jobs with their session) is done here in the shortest way.
 
+use super::eager::Eager;
 use super::faults::{Course, Fired};
 pub use super::network::PipeFaults;
 use super::network::{Pipe, SimulatedStream};
@@ -21,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
+use store::Source;
 use store::posix::{PosixSink, PosixSource, beneath};
 use store::spool::Spool;
 use wire::{FrameReader, Message, Refusal, message};
@@ -59,6 +61,8 @@ pub struct Spec<'a> {
     pub buffers: Option<&'a Path>,
     /// Files that grow are sent once they are complete, as to a store in which nothing can grow.
     pub takes_whole: bool,
+    /// The sender's lanes claim chunks ahead.
+    pub reads_ahead: bool,
     pub course: Arc<Course>,
 }
 
@@ -211,6 +215,7 @@ fn start_sender(
     let (path, options, shared, incoming) =
         (spec.source.to_owned(), spec.options.clone(), shared.clone(), incoming.clone());
     let (buffer, takes_whole) = (spec.buffers.map(|buffers| buffers.join("ahead")), spec.takes_whole);
+    let reads_ahead = spec.reads_ahead;
     spawn_on(world, &sides.sender, "control of the sender", move || {
         let mut source = PosixSource::new();
         source.select(options.selection_at_source());
@@ -219,7 +224,8 @@ fn start_sender(
         if let Err(e) = source.add_local(&contents) {
             return *shared.failed.lock().unwrap() = Some(e.to_string());
         }
-        let job = SendJob::new(0, options, Arc::new(source), port, Progress::new(), None);
+        let source: Arc<dyn Source> = if reads_ahead { Arc::new(Eager(source)) } else { Arc::new(source) };
+        let job = SendJob::new(0, options, source, port, Progress::new(), None);
         match buffer.map(|buffer| Spool::open(&buffer, BUFFER_BYTES)).transpose() {
             Ok(spool) => spool.map_or((), |spool| job.read_ahead_in(spool, Buffer::Always)),
             Err(e) => return *shared.failed.lock().unwrap() = Some(e.to_string()),

@@ -52,6 +52,21 @@ impl Split {
         Claim::Work(Work::Chunk { batch, index, extent })
     }
 
+    /// A chunk for a lane that still has another one: of the object that it goes on with.
+    pub fn claim_ahead(&mut self, lane: u32) -> Option<Work> {
+        let id = self.next_large(lane).filter(|id| self.large[id].next_start.is_none())?;
+        match self.claim_chunk(lane, id) {
+            Claim::Work(work) => Some(work),
+            _ => None,
+        }
+    }
+
+    /// Whether a chunk is still what a lane claimed.
+    pub fn is_in_flight(&self, id: u64, extent: Extent, lane: u32) -> bool {
+        let chunk = self.large.get(&id).and_then(|large| large.in_flight.get(&extent.start));
+        chunk.is_some_and(|chunk| chunk.lane == lane && chunk.length == extent.length())
+    }
+
     pub(super) fn own_large(&mut self, lane: u32, id: Option<u64>) {
         let state = self.lanes.entry(lane).or_default();
         if state.large == id {
