@@ -4,7 +4,7 @@
 //! 1. **Cores.** One lane for each core of the smaller side. A lane runs to completion and keeps a core busy; on two
 //!    cores 2 lanes moved 21.4 Gbit/s, 4 lanes 18.1 and 8 lanes 16.7: more runnable lanes than cores only cost.
 //! 2. **Window.** A stream carries at most its window for each round trip. Enough streams for the windows together to
-//!    carry what the cores could move: `streams x window / RTT >= cores x LANE_BITS_PER_SECOND`.
+//!    carry what the cores could move: `streams x window / RTT >= cores x LANE_BITS_PER_SECOND`, up to `STREAMS_FOR_WINDOW_MAX`.
 //! 3. **Loss.** At least `LOSS_BASED_STREAMS_MIN` streams from `LOSS_BASED_RTT_US_MIN` on, except with BBR.
 //! 4. A number that was asked for is taken instead.
 //! 5. Never more than the other side takes, nor than `STREAMS_CHOSEN_MAX`.
@@ -35,6 +35,10 @@ const BUFFER_BYTES_PER_WINDOW_BYTE: u64 = 2;
 /// More streams are never chosen: 64 of 2 MiB cover 10 Gbit/s at 100 ms, and each costs a thread and its blocks at both
 /// ends.
 pub const STREAMS_CHOSEN_MAX: u32 = 64;
+
+/// For windows no more are opened at first: whether the path is that fast is not known yet, and opening twice as many costs a short
+/// transfer up to a fifth of its rate. The tuner adds more where windows hold the streams back (docs/decisions/069).
+const STREAMS_FOR_WINDOW_MAX: u32 = 32;
 
 /// Round trip from which a loss-based congestion control is given several streams. After one loss a CUBIC stream of
 /// 10 Gbit/s (segments of 1448 bytes) is back after 0.5 s at 1 ms, 12 s at 5 ms (both in its Reno-friendly region,
@@ -134,7 +138,8 @@ pub fn stream_table(inputs: &StreamInputs) -> Vec<(String, StreamChoice)> {
 fn wanted(inputs: &StreamInputs, window_bytes: u64, rate: u64) -> (u32, String) {
     let cores = cores(inputs);
     let rtt = milliseconds(inputs.rtt_us);
-    let by_window = streams_for_window(inputs.rtt_us, window_bytes, cores);
+    let of_all = streams_for_window(inputs.rtt_us, window_bytes, cores);
+    let by_window = of_all.min(STREAMS_FOR_WINDOW_MAX.max(cores));
     let is_loss_based = !inputs.congestion.starts_with("bbr") && inputs.rtt_us >= LOSS_BASED_RTT_US_MIN;
     let by_loss = if is_loss_based { LOSS_BASED_STREAMS_MIN } else { 1 };
     if by_window > cores.max(by_loss) {
@@ -146,7 +151,12 @@ fn wanted(inputs: &StreamInputs, window_bytes: u64, rate: u64) -> (u32, String) 
             cores_text(cores),
             shown(u64::from(cores).saturating_mul(LANE_BITS_PER_SECOND)),
         );
-        return (by_window, why);
+        let to_begin = if by_window < of_all {
+            format!("; {of_all} streams would fill them, and more are added if windows hold these back")
+        } else {
+            String::new()
+        };
+        return (by_window, why + &to_begin);
     }
     if by_loss > cores {
         let name = if inputs.congestion.is_empty() { "the congestion control" } else { &inputs.congestion };
@@ -265,8 +275,8 @@ mod tests {
     #[test]
     fn the_table_of_choices_is_the_documented_one() {
         // 0, 1, 2, 10, 20, 50, 74, 100, 200, 300 ms
-        assert_eq!(table_of(|_| ()), [2, 2, 3, 12, 24, 60, 64, 64, 64, 64], "stock 4 MiB");
-        assert_eq!(table_of(|i| i.congestion = "bbr".into()), [2, 2, 3, 12, 24, 60, 64, 64, 64, 64], "stock, bbr");
+        assert_eq!(table_of(|_| ()), [2, 2, 3, 12, 24, 32, 32, 32, 32, 32], "stock 4 MiB");
+        assert_eq!(table_of(|i| i.congestion = "bbr".into()), [2, 2, 3, 12, 24, 32, 32, 32, 32, 32], "stock, bbr");
         let tuned = |i: &mut StreamInputs| i.send_buffer_bytes_max = 64 * MIB;
         assert_eq!(table_of(tuned), [2, 2, 2, 4, 4, 4, 6, 8, 15, 23], "64 MiB");
         let tuned = |i: &mut StreamInputs| i.send_buffer_bytes_max = 1024 * MIB;
@@ -297,11 +307,11 @@ mod tests {
 
     #[test]
     fn a_cap_and_a_request_are_told() {
-        let capped = chosen(|i| (i.rtt_us, i.streams_max) = (100_000, 32));
-        assert_eq!(capped.streams, 32);
-        assert!(capped.reason.starts_with("32 streams, the most allowed here (120 wanted)"), "{}", capped.reason);
+        let capped = chosen(|i| (i.rtt_us, i.streams_max) = (100_000, 16));
+        assert_eq!(capped.streams, 16);
+        assert!(capped.reason.starts_with("16 streams, the most allowed here (32 wanted)"), "{}", capped.reason);
         let asked = chosen(|i| (i.rtt_us, i.asked) = (100_000, Some(3)));
-        assert_eq!((asked.streams, &asked.reason[..]), (3, "3 streams asked for; the automatic choice would be 64"));
+        assert_eq!((asked.streams, &asked.reason[..]), (3, "3 streams asked for; the automatic choice would be 32"));
         let too_many = chosen(|i| (i.asked, i.streams_max) = (Some(900), 64));
         assert_eq!(too_many.streams, 64);
         assert!(too_many.reason.contains("the most allowed here, of 900"), "{}", too_many.reason);

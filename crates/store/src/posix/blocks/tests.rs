@@ -1,3 +1,5 @@
+//! Readers and writers of extents that choose their engine: the bytes are the same by each, and what was won is remembered.
+
 use super::*;
 use crate::posix::{PosixSink, PosixSource, beneath};
 use crate::{Account, Found, PublishRule, Sink, Source, SourceLane, SourceObject};
