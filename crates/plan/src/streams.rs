@@ -152,7 +152,7 @@ fn wanted(inputs: &StreamInputs, window_bytes: u64, rate: u64) -> (u32, String) 
             shown(u64::from(cores).saturating_mul(LANE_BITS_PER_SECOND)),
         );
         let to_begin = if by_window < of_all {
-            format!("; {of_all} streams would fill them, and more are added if windows hold these back")
+            format!("; {of_all} streams would carry that, and no more than {by_window} are opened at first")
         } else {
             String::new()
         };

@@ -311,7 +311,8 @@ impl<'a> Prober<'a> {
             runs.push(run);
         }
         if part == Part::Write {
-            self.with_more_streams(most, &mut runs, length, &mut run_of)?;
+            let least = whole - lasts / 2.0;
+            self.with_more_streams(most, &mut runs, Length { least, ..length }, &mut run_of)?;
         }
         if runs.is_empty() {
             runs.push(first);
@@ -350,7 +351,7 @@ impl<'a> Prober<'a> {
             asked.map(|run| self.rate(run)).fold(0.0, f64::max)
         };
         let (rate, of_half) = (rate_of(streams), rate_of(streams / 2));
-        let network = self.fastest(Part::Network);
+        let network = self.runs_of(Part::Network).map(|run| self.rate(run)).fold(0.0, f64::max);
         let is_network_faster = network == 0.0 || network >= WORTH * rate;
         streams < STREAMS_TRIED_MAX && of_half > 0.0 && rate >= WORTH * of_half && is_network_faster
     }
@@ -358,8 +359,12 @@ impl<'a> Prober<'a> {
     /// How many times as long as others a run has to be that writes: where storage answers late, files take long to be made durable, and
     /// runs no longer than that would tell of their ends.
     fn longer_than_its_end(&mut self) -> Result<f64> {
-        let run = self.write_files(STORED_FILES_MIN, BLOCK_BYTES, CURVE_STREAMS)?;
-        let end = self.without_start(&run) / self.profile.run.as_secs_f64();
+        // The faster of two: one may have stood still.
+        let mut end = f64::INFINITY;
+        for _ in 0..2 {
+            let run = self.write_files(STORED_FILES_MIN, BLOCK_BYTES, CURVE_STREAMS)?;
+            end = end.min(self.without_start(&run) / self.profile.run.as_secs_f64());
+        }
         Ok((ENDS_IN_A_RUN * end).clamp(1.0, LONGER_MAX))
     }
 

@@ -65,6 +65,7 @@ fn is_one(before: &Within, seen: &Within, after: &Within) -> bool {
         is_known || !(before.reaches(name) && after.reaches(name)) || version.changed >= before.directory.changed
     };
     before.directory.inode == seen.directory.inode
+        && seen.directory.changed >= before.directory.changed
         && stayed.peek().is_some()
         && stayed.all(|(name, version)| seen.found.get(name) == Some(version))
         && seen.found.iter().all(is_new)
@@ -98,6 +99,8 @@ mod tests {
         assert!(!is_one(&[("a", 1, 1), ("c", 3, 1)]), "a snapshot, with what has gone since");
         let other = Within { directory: Version { inode: 8, ..before.directory }, ..all(&[("a", 1, 1)]) };
         assert!(!super::is_one(&before, &other, &after));
+        let older = Version { changed: Timestamp { seconds: 9, nanoseconds: 0 }, ..before.directory };
+        assert!(!super::is_one(&before, &Within { directory: older, ..all(&[("a", 1, 1)]) }, &after));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - It is in flight like any other: if the lane dies it is wanted again, and what was taken back of it meanwhile is not sent by this lane.
-//! - Nobody claims ahead near the end, where others could do it, nor where lanes are told apart by what they carry (`guarded`), nor where
-//!   only so much may be sent: what is given back would count.
+//! - Nobody claims ahead near the end, where others could do it, nor far away or on several paths, where lanes are told apart by what they
+//!   carry (`guarded`), nor while following or reading ahead, nor where only so much may be sent: what is given back would count.
 //!
 //! Not here: reading it (`store`).
 
