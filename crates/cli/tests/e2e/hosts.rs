@@ -221,6 +221,7 @@ fn hosts_share_a_directory_that_somebody_writes_to_meanwhile() {
             while !is_over.load(Relaxed) {
                 fs::write(&foreign, b"").unwrap();
                 fs::remove_file(&foreign).unwrap();
+                // Nothing is waited for: somebody writes so often, and leaves the processors to the copy.
                 std::thread::sleep(Duration::from_millis(1));
             }
         };

@@ -1,7 +1,8 @@
 //! Whether hosts see one directory into which somebody may be writing, by what stands in it.
 //!
-//! The first host looks before and after the others. What did not change in between has to be the same for them, and what only they
-//! see has to be new. A copy has other inodes, and a snapshot does not get what is written now.
+//! The first host looks before and after the others. What did not change in between has to be the same for them, what only they see
+//! has to be new, and their time of change has to lie between its two. A copy has other inodes; a snapshot, or a clone to which
+//! somebody else writes, has other times.
 //!
 //! Not here: looking (`ground`).
 
@@ -65,7 +66,7 @@ fn is_one(before: &Within, seen: &Within, after: &Within) -> bool {
         is_known || !(before.reaches(name) && after.reaches(name)) || version.changed >= before.directory.changed
     };
     before.directory.inode == seen.directory.inode
-        && seen.directory.changed >= before.directory.changed
+        && (before.directory.changed..=after.directory.changed).contains(&seen.directory.changed)
         && stayed.peek().is_some()
         && stayed.all(|(name, version)| seen.found.get(name) == Some(version))
         && seen.found.iter().all(is_new)
@@ -99,8 +100,11 @@ mod tests {
         assert!(!is_one(&[("a", 1, 1), ("c", 3, 1)]), "a snapshot, with what has gone since");
         let other = Within { directory: Version { inode: 8, ..before.directory }, ..all(&[("a", 1, 1)]) };
         assert!(!super::is_one(&before, &other, &after));
-        let older = Version { changed: Timestamp { seconds: 9, nanoseconds: 0 }, ..before.directory };
-        assert!(!super::is_one(&before, &Within { directory: older, ..all(&[("a", 1, 1)]) }, &after));
+        for (seconds, copy) in [(9, "a snapshot"), (11, "a clone to which somebody wrote")] {
+            let directory = Version { changed: Timestamp { seconds, nanoseconds: 0 }, ..before.directory };
+            let seen = Within { directory, ..all(&[("a", 1, 1), ("o", 3, 11)]) };
+            assert!(!super::is_one(&before, &seen, &after), "{copy}");
+        }
     }
 
     #[test]
